@@ -1,0 +1,43 @@
+# Needs Python 3.11 or newer with venv and pip; everything else is installed into .venv by the first target that needs it.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.installed ## watch jobs keep to their limits
+	@$(BIN)/python -m paceline demo
+
+test: check ## all checks, then all tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+check: $(VENV)/.installed ## style, types and who imports whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy src
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/.installed-bench ## measure speed and how much of a limit is used
+	@$(BIN)/python bench/run.py
+
+clean: ## remove the environment, caches and build output
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -not -path "./.git/*" -prune -exec rm -rf {} +
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found; name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Paceline needs Python 3.11 or newer, but $(PYTHON) is $$($(PYTHON) -V 2>&1); name another one: make PYTHON=python3.12" >&2; exit 1; }
+	@echo "Installing into $(VENV) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP_INSTALL) -e '.[test,lint,cli]'
+	@touch $@
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	@$(PIP_INSTALL) -e '.[bench]'
+	@touch $@

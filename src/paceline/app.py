@@ -1,0 +1,308 @@
+"""App: tasks, limits and workers around one store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+
+from paceline.checks import check_count, check_name
+from paceline.clock import NEVER, from_datetime, to_datetime
+from paceline.durations import Duration, parse_duration
+from paceline.errors import ConfigError, require
+from paceline.job import Job
+from paceline.lifecycle.actions import StoreActions
+from paceline.lifecycle.declare import Declarations
+from paceline.lifecycle.run import Isolation
+from paceline.limiter import Limiter
+from paceline.limits import Backoff, Kind, Limit, Unlimited
+from paceline.limits.composite import check_kind
+from paceline.options import JobOptions, RetryDelay, Unique
+from paceline.queue import Queue
+from paceline.stores import shared_store
+from paceline.stores.interface import Hold, Override, Store
+from paceline.task import Task
+from paceline.worker import Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+FREE_NAMES = ("jobqueue.limiter", "jobqueue.limiter.null")
+"""Limiter names that mean "no limit" unless the app declares them."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """How full a limit is: `used` of `allowed`, held or not, when the next start is possible, how many wait."""
+
+    kind: Kind
+    used: int
+    allowed: int | None
+    held_until: datetime | None
+    next_start_at: datetime | None
+    waiting: int
+
+
+class TaskDecorator(Protocol):
+    """What `@app.task(...)` is: it keeps the signature of the function."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]]) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R]) -> Task[P, R, R]: ...
+
+
+class App:
+    """Tasks, limits and workers around one store.
+
+    `app = App("sqlite:///jobs.db")`, `app.limit("email", Rate(120, per="1m"), tasks=["send_email"])`, `@app.task()`.
+    """
+
+    def __init__(
+        self, url: str | Store = "memory://", *, namespace: str | None = None, lifespan: Lifespan | None = None
+    ) -> None:
+        self.store: Store = shared_store(url, namespace=namespace)
+        self._declarations = Declarations(self.store)
+        self._actions = StoreActions(self._declarations)
+        self._lifespan = lifespan
+        self._limiters: dict[str, Limiter] = {}
+        self.tasks: dict[str, Task[Any, Any, Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<App {self.store!r}: {len(self.tasks)} tasks, {len(self._declarations.declared)} limits>"
+
+    # tasks
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        attempts: int = 1,
+        retry_delay: RetryDelay | None = None,
+        timeout: Duration | None = None,
+        priority: int = 0,
+        cost: int | dict[str, int] = 1,
+        unique: Unique | None = None,
+        isolation: Isolation = "thread",
+        keep: Duration | None = "7d",
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        isolation: Isolation = "thread",
+        **more: Any,
+    ) -> Any:
+        """Make a task of a function: `@app.task(attempts=3, retry_delay="10s")`."""
+        options = cast(JobOptions, more)
+        require(isolation in ("thread", "process"), "isolation", isolation, '"thread" or "process"')
+
+        def decorate(function: Callable[..., Any]) -> Task[Any, Any, Any]:
+            require(callable(function), "task", function, "a function")
+            task: Task[Any, Any, Any] = Task(
+                function,
+                self._declarations,
+                name=name or function.__name__,
+                queue=queue,
+                options=options,
+                isolation=isolation,
+            )
+            if task.name in self.tasks:
+                raise ConfigError(
+                    f"task {task.name!r} exists already; give one of the two functions another name with name=",
+                    option="name",
+                    value=task.name,
+                )
+            self.tasks[task.name] = task
+            return task
+
+        return decorate if function is None else decorate(function)
+
+    def queue(self, name: str = "default", *, limits: Iterable[Limit | Kind] = ()) -> Queue:
+        """A queue of this app's store."""
+        return Queue(name, store=self.store, limits=limits, declarations=self._declarations)
+
+    async def get(self, job_id: str) -> Job[Any] | None:
+        """The job of this id, in whatever queue."""
+        store = await self._declarations.ready()
+        found = await store.get([job_id])
+        if not found:
+            return None
+        task = self.tasks.get(found[0].task)
+        return Job(found[0], self._actions, None if task is None else task.result_type)
+
+    def worker(
+        self,
+        *,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 10,
+        workers: int = 1,
+        limiter: object = None,
+        **options: Any,
+    ) -> Worker:
+        """A worker for this app's tasks; with `workers=3` three of them in this process, each with its own limiter."""
+        check_count(workers, option="workers")
+        require(not isinstance(queues, str), "queues", queues, "a list of names")
+        names = sorted({task.queue for task in self.tasks.values()} or {"default"}) if queues is None else list(queues)
+        crew = [
+            Worker(
+                names,
+                None,
+                store=self.store,
+                concurrency=concurrency,
+                limiter=limiter,
+                calls=_Calls(self.tasks),
+                declarations=self._declarations,
+                **options,
+            )
+            for _ in range(workers)
+        ]
+        leader = crew[0]
+        leader.lead(crew[1:], around=None if self._lifespan is None else lambda: cast(Lifespan, self._lifespan)(self))
+        return leader
+
+    # limits
+
+    def limit(
+        self,
+        name: str,
+        kind: Kind,
+        *,
+        queues: Iterable[str] | None = None,
+        tasks: Iterable[str] | None = None,
+        by: Literal["group"] | None = None,
+        overrides: Mapping[str, Kind] | None = None,
+        backoff: Backoff | None = None,
+    ) -> Limit:
+        """Declare a limit for all workers: `app.limit("email", Rate(120, per="1m"), tasks=["send_email"])`."""
+        limit = Limit(name, kind, queues=queues, tasks=tasks, by=by, overrides=overrides, backoff=backoff)
+        return self._declarations.add(limit)
+
+    async def drop_limit(self, name: str) -> bool:
+        """Forget a limit; False when there was none."""
+        store = await self._declarations.ready()
+        self._declarations.forget(name)
+        return await store.drop_limit(name)
+
+    def limiter(self, name: str, kind: Kind | None = None, *, backoff: Backoff | None = None) -> Limiter:
+        """The limit of this name for any code; declared here when a kind is given."""
+        declared = self._declarations.declared.get(name)
+        if kind is None and declared is None:
+            if name in FREE_NAMES:
+                kind = Unlimited()
+            elif name.startswith("jobqueue.limiter."):
+                raise ConfigError(
+                    f"limiter {name!r} is not declared; declare it with app.limit({name!r}, kind)", option="name"
+                )
+        key = name
+        if key not in self._limiters or kind is not None:
+            self._limiters[key] = Limiter(
+                name, kind, store=self.store, backoff=backoff, declarations=self._declarations
+            )
+        return self._limiters[key]
+
+    async def limit_state(self, name: str, group: str | None = None) -> LimitState:
+        """How full a limit (or its key for a group) is, and who waits."""
+        usage = await (await self._declarations.ready()).usage(name, group)
+        return LimitState(
+            kind=usage.kind,
+            used=usage.used,
+            allowed=usage.allowed,
+            held_until=to_datetime(usage.hold_until) if usage.hold_until > usage.now else None,
+            next_start_at=None if usage.opens_at >= NEVER else to_datetime(max(usage.opens_at, usage.now)),
+            waiting=usage.waiting,
+        )
+
+    async def hold(
+        self,
+        name: str,
+        *,
+        until: datetime | None = None,
+        for_: Duration | None = None,
+        group: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """Let nobody start under a limit until a time or for a while; a hold only grows until it is released."""
+        require((until is None) != (for_ is None), "until", until, "either until or for_")
+        hold = Hold(
+            limit=name,
+            group=group,
+            until=None if until is None else from_datetime(until, option="until"),
+            for_=None if for_ is None else parse_duration(for_, option="for_"),
+            reason=reason,
+        )
+        await (await self._declarations.ready()).hold([hold])
+
+    async def release(self, name: str, *, group: str | None = None) -> None:
+        """Lift the hold of a limit."""
+        await (await self._declarations.ready()).release(name, group)
+
+    async def override(
+        self,
+        name: str,
+        kind: Kind | None,
+        *,
+        group: str | None = None,
+        reason: str | None = None,
+        expires: Duration | datetime | None = None,
+    ) -> None:
+        """An operator's numbers: they win over what code declares until lifted (`kind=None`) or expired."""
+        store = await self._declarations.ready()
+        if kind is None:
+            await store.lift(name, group)
+            return
+        check_kind(kind, option="kind")
+        if group is not None:
+            check_name(group, option="group")
+        at = from_datetime(expires, option="expires") if isinstance(expires, datetime) else None
+        after = parse_duration(expires, option="expires") if expires is not None and at is None else None  # type: ignore[arg-type]
+        await store.override(Override(limit=name, kind=kind, group=group, reason=reason, expires_at=at), after)
+
+    # life
+
+    async def close(self) -> None:
+        """Accept no more jobs through this app and let go of the store."""
+        self._declarations.closed = True
+        await self.store.close()
+
+    async def __aenter__(self) -> App:
+        await self._declarations.ready()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class _Calls(Mapping[str, Any]):
+    """The app's tasks as a worker calls them; tasks that are added later are known at once."""
+
+    def __init__(self, tasks: dict[str, Task[Any, Any, Any]]) -> None:
+        self._tasks = tasks
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = self._tasks[name].call
+        return self._made[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)

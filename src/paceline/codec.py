@@ -1,0 +1,56 @@
+"""Arguments and results to JSON bytes and back; the only module that knows msgspec's encoders."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from paceline.errors import NotSerializable, PayloadTooLarge
+
+MAX_PAYLOAD = 1024 * 1024
+NULL = b"null"
+
+_encoder = msgspec.json.Encoder()
+_sorted_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder()
+
+
+def encode(value: Any, *, maximum: int = MAX_PAYLOAD, what: str = "data") -> bytes:
+    """JSON bytes of a value; `NotSerializable` or `PayloadTooLarge` say what is wrong with it."""
+    if value is None:
+        return NULL
+    try:
+        body = _encoder.encode(value)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise NotSerializable(f"{what} {_short(value)} cannot be written as JSON: {error}") from error
+    if len(body) > maximum:
+        raise PayloadTooLarge(len(body), maximum)
+    return body
+
+
+def decode(body: bytes) -> Any:
+    """The value of JSON bytes as plain Python."""
+    return None if body == NULL else _decoder.decode(body)
+
+
+def convert(value: Any, wanted: Any) -> Any:
+    """Turn plain JSON values into the type a signature asks for; values that do not fit stay as they are."""
+    if wanted is None or wanted is Any:
+        return value
+    try:
+        return msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, TypeError):
+        return value
+
+
+def fingerprint(task: str, body: bytes) -> str:
+    """A hash of task and data that does not depend on the order of keys."""
+    text = _sorted_encoder.encode([task, decode(body)])
+    return hashlib.sha256(text).hexdigest()
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."

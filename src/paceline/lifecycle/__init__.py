@@ -1,0 +1,1 @@
+"""A job's life, one step per file: enqueue → (store) → claim → run → finish."""

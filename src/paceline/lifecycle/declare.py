@@ -1,0 +1,72 @@
+"""Limits that code declares: collected without touching the store, written before the first call takes effect."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from paceline.errors import ConfigError
+from paceline.limits import Limit
+from paceline.stores.interface import Store
+
+log = logging.getLogger("paceline.limits")
+
+
+class Declarations:
+    """What one app, queue, worker or limiter declares; `await ready()` before anything that touches the store."""
+
+    __slots__ = ("_opened", "_pending", "closed", "declared", "store")
+
+    def __init__(self, store: Store, limits: Iterable[Limit] = ()) -> None:
+        self.store = store
+        self.declared: dict[str, Limit] = {}
+        self._pending: dict[str, Limit] = {}
+        self._opened = False
+        self.closed = False
+        for limit in limits:
+            self.add(limit)
+
+    def add(self, limit: Limit) -> Limit:
+        """Declare a limit; twice with the same meaning is once, with another meaning an error."""
+        known = self.declared.get(limit.name)
+        if known is not None and known.detached and not limit.detached and known.kind == limit.kind:
+            known = None
+        if known is not None and limit.detached and known.kind == limit.kind:
+            return known
+        if known is not None and known != limit:
+            raise ConfigError(
+                f"limit {limit.name!r} is declared twice with different meanings: {known!r} and {limit!r}; "
+                "use two names, or app.override() to change numbers at run time",
+                option="name",
+                value=limit.name,
+            )
+        if known is None:
+            self.declared[limit.name] = self._pending[limit.name] = limit
+        return limit
+
+    def forget(self, name: str) -> None:
+        """The limit was dropped: it may be declared anew."""
+        self.declared.pop(name, None)
+        self._pending.pop(name, None)
+
+    async def ready(self) -> Store:
+        """The store, open and knowing every declared limit."""
+        if self._opened and not self._pending:
+            return self.store
+        await self.store.open()
+        self._opened = True
+        pending, self._pending = self._pending, {}
+        if pending:
+            try:
+                changed = await self.store.set_limits(list(pending.values()))
+            except BaseException:
+                self._pending = pending | self._pending
+                raise
+            for change in changed:
+                log.warning(
+                    "limit %r was %r and is now %r for everybody: another program declared the former",
+                    change.new.name,
+                    change.old,
+                    change.new,
+                )
+        return self.store

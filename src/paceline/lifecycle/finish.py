@@ -1,0 +1,157 @@
+"""Step 4: how a run ended becomes what the store writes. Pure: limits and jitter come from outside."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from paceline import codec
+from paceline.clock import Micros
+from paceline.durations import format_duration
+from paceline.errors import ConfigError
+from paceline.job import JobRecord
+from paceline.lifecycle.backoff import delay_before_attempt
+from paceline.limits import Limit
+from paceline.limits.rule import limits_to_hold, task_limit
+from paceline.stores.interface import Finish, Hold, Outcome
+from paceline.verdicts import Fail, RateLimited, Retry
+
+MAX_RETURNS = 100
+"""How often one job may come back from a 429 before it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Succeeded:
+    """The handler returned."""
+
+    value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Raised:
+    """The handler raised; verdicts included."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut:
+    """It ran longer than its timeout and was stopped."""
+
+    after: Micros
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Somebody cancelled the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandedBack:
+    """The worker stops, or lost the right to run it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed:
+    """The process that ran it died."""
+
+    reason: str
+
+
+RunEnd: TypeAlias = Succeeded | Raised | TimedOut | Cancelled | HandedBack | Crashed
+
+
+def decide(
+    job: JobRecord, end: RunEnd, *, jitter: float, limits: Sequence[Limit] = (), max_returns: int = MAX_RETURNS
+) -> Finish:
+    """What becomes of the job."""
+    match end:
+        case Succeeded(value):
+            return _completed(job, value, jitter)
+        case Raised(RateLimited() as verdict):
+            return _returned(job, verdict, limits, jitter, max_returns)
+        case Raised(Retry() as verdict):
+            return _retry(job, verdict)
+        case Raised(Fail() as verdict):
+            return _finish(job, Outcome.FAILED, error=verdict.reason)
+        case Raised(error):
+            return _attempt_failed(job, in_words(error), jitter)
+        case TimedOut(after):
+            return _attempt_failed(job, f"TimeoutError: timed out after {format_duration(after)}", jitter)
+        case Cancelled():
+            return _finish(job, Outcome.CANCELLED)
+        case HandedBack():
+            return _finish(job, Outcome.RELEASED)
+        case Crashed(reason):
+            return _finish(job, Outcome.CRASHED, error=reason)
+
+
+def in_words(error: BaseException) -> str:
+    """An error as `job.error` shows it: type and text."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _finish(job: JobRecord, outcome: Outcome, **more: Any) -> Finish:
+    return Finish(id=job.id, fence=job.fence, outcome=outcome, **more)
+
+
+def _completed(job: JobRecord, value: Any, jitter: float) -> Finish:
+    if value is None:
+        return Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED)
+    try:
+        result = codec.encode(value, what="result")
+    except Exception as error:
+        return _attempt_failed(job, in_words(error), jitter)
+    return _finish(job, Outcome.COMPLETED, result=result)
+
+
+def _attempt_failed(job: JobRecord, error: str, jitter: float) -> Finish:
+    if job.attempts_made >= job.attempts:
+        return _finish(job, Outcome.FAILED, error=error)
+    after = delay_before_attempt(job.backoff, job.attempts_made, jitter)
+    return _finish(job, Outcome.RETRY, error=error, after=after)
+
+
+def _retry(job: JobRecord, verdict: Retry) -> Finish:
+    error = verdict.reason or "Retry: asked by the handler"
+    if job.attempts_made >= job.attempts:
+        return _finish(job, Outcome.FAILED, error=f"{error} (no attempt left of {job.attempts})")
+    when_open = verdict.after is None and verdict.at is None
+    return _finish(job, Outcome.RETRY, error=error, after=verdict.after or 0, at=verdict.at, when_open=when_open)
+
+
+def _returned(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jitter: float, max_returns: int) -> Finish:
+    """The service refused: hold the limits it stands behind, and put the job back to its place."""
+    try:
+        holds = _holds(job, verdict, limits, jitter)
+    except ConfigError as unknown:
+        return _attempt_failed(job, in_words(unknown), jitter)
+    if job.returns >= max_returns:
+        error = f"RateLimited: refused by the service {job.returns + 1} times (max_returns={max_returns})"
+        return _finish(job, Outcome.FAILED, error=error, holds=holds)
+    return _finish(job, Outcome.RETURNED, error="RateLimited: refused by the service", holds=holds)
+
+
+def _holds(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jitter: float) -> tuple[Hold, ...]:
+    create = None
+    targets = limits_to_hold(limits, job.queue, job.task, verdict.limit)
+    if not targets:
+        if verdict.limit is not None:
+            known = ", ".join(sorted(limit.name for limit in limits)) or "none"
+            raise ConfigError(f"RateLimited(limit={verdict.limit!r}): there is no such limit; declared are: {known}")
+        create = task_limit(job.queue, job.task)
+        targets = [create]
+    return tuple(
+        Hold(
+            limit=limit.name,
+            group=job.group if limit.by == "group" else None,
+            for_=verdict.retry_after,
+            jitter=jitter,
+            reason=f"429 in task {job.task!r}",
+            create=create,
+        )
+        for limit in targets
+        if limit.by is None or job.group is not None
+    )

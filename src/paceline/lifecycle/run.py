@@ -1,0 +1,119 @@
+"""Step 3: call the handler, in the loop, in a thread or in a process of its own, and say how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from paceline.errors import ConfigError, require
+from paceline.job import Job
+from paceline.lifecycle.finish import Crashed, Raised, RunEnd, Succeeded
+from paceline.lifecycle.process import Child, ChildDied, Children
+
+Isolation: TypeAlias = Literal["thread", "process"]
+
+_current: contextvars.ContextVar[Job[Any] | list[Job[Any]]] = contextvars.ContextVar("paceline_current_job")
+
+
+def current_job() -> Job[Any]:
+    """The job whose handler runs here; also in threads. `LookupError` outside of a handler."""
+    try:
+        job = _current.get()
+    except LookupError:
+        raise LookupError("current_job() is only known inside a handler") from None
+    if isinstance(job, list):
+        raise LookupError("a batch handler runs several jobs: use the list it was given")
+    return job
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How to call a handler: `function(job)` (or `function(jobs)` for a batch)."""
+
+    function: Callable[..., Any]
+    is_async: bool
+    isolation: Isolation = "thread"
+    importable: Callable[..., Any] | None = None
+    """What a process of its own imports and calls; `function` unless a task wraps it."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], isolation: Isolation = "thread") -> Call:
+        """Look at a handler once: coroutine function or plain."""
+        require(callable(function), "handler", function, "a function that takes a job")
+        require(isolation in ("thread", "process"), "isolation", isolation, '"thread" or "process"')
+        if isolation == "process":
+            check_importable(function)
+        return cls(function, is_coroutine_function(function), isolation)
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """True for async functions, also behind `functools.partial` and objects with an async `__call__`."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def check_importable(function: Callable[..., Any]) -> None:
+    """A process of its own finds its function by name: it must be at the top of a module."""
+    name = getattr(function, "__qualname__", "<locals>")
+    if "<locals>" in name or "<lambda>" in name:
+        raise ConfigError(
+            f"handler={function!r} is wrong: with isolation='process' expected a function at the top of a module",
+            option="handler",
+            value=function,
+        )
+
+
+async def run_in_loop(call: Call, jobs: Job[Any] | list[Job[Any]]) -> RunEnd:
+    """Run an async handler in this task; being cancelled is the caller's business."""
+    _current.set(jobs)
+    try:
+        return Succeeded(await call.function(jobs))
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return _raised(error)
+
+
+async def run_in_thread(call: Call, jobs: Job[Any] | list[Job[Any]], threads: Executor) -> RunEnd:
+    """Run a plain handler in a thread. A thread cannot be stopped: whoever cancels must wait for its end."""
+    _current.set(jobs)
+    context = contextvars.copy_context()
+    try:
+        value = await asyncio.get_running_loop().run_in_executor(threads, context.run, call.function, jobs)
+        # A plain function may still hand over something to await (a lambda, a wrapper that was not declared async).
+        return Succeeded(await value if isinstance(value, Awaitable) else value)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:
+        return _raised(error)
+
+
+async def run_in_process(call: Call, job: Job[Any], children: Children) -> RunEnd:
+    """Run a handler in a process of its own; whoever cancels kills it."""
+    child: Child = await children.take()
+    try:
+        value = await child.run(call.importable or call.function, job, as_task=call.importable is not None)
+    except ChildDied as died:
+        return Crashed(str(died))
+    except asyncio.CancelledError:
+        child.kill()
+        raise
+    except BaseException as error:
+        children.give(child)
+        return _raised(error)
+    children.give(child)
+    return Succeeded(value)
+
+
+def _raised(error: BaseException) -> Raised:
+    # A handler that calls exit() ends its job, not the worker.
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return Raised(error)

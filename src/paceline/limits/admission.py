@@ -1,0 +1,168 @@
+"""One key of a limit, and the rule of the claim: check all keys of a job, then charge all or none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.clock import NEVER, Micros
+from paceline.limits.backoff import Backoff
+from paceline.limits.concurrency import Concurrency
+from paceline.limits.kind import Kind, Part
+from paceline.limits.rate import Rate
+from paceline.limits.rule import Key
+
+DEFAULT_BACKOFF = Backoff()
+
+
+class Meter:
+    """What is counted under one key: the states of its kinds, the live leases, the hold, a big job's reservation."""
+
+    __slots__ = (
+        "held_at",
+        "hold_reason",
+        "hold_until",
+        "key",
+        "kind",
+        "leases",
+        "parts",
+        "refusals",
+        "reserved_by",
+        "reserved_deadline",
+        "reserved_until",
+        "states",
+    )
+
+    def __init__(self, key: Key, kind: Kind) -> None:
+        self.key = key
+        self.kind = kind
+        self.parts: tuple[Part, ...] = kind.parts()
+        self.states: list[Any] = [part.new_state() for part in self.parts]
+        self.leases: set[str] = set()
+        self.hold_until: Micros = 0
+        self.hold_reason: str | None = None
+        self.held_at: Micros = 0
+        self.refusals = 0
+        self.reserved_by: str | None = None
+        self.reserved_until: Micros = 0
+        self.reserved_deadline: Micros = 0
+
+    def opens_at(self, cost: int) -> Micros:
+        """The first instant at which this key admits a start of this cost."""
+        at = self.hold_until
+        in_flight = len(self.leases)
+        for part, state in zip(self.parts, self.states, strict=True):
+            until = part.opens_at(state, in_flight, cost)
+            if until > at:
+                at = until
+        return at
+
+    @property
+    def counts_leases(self) -> bool:
+        """True when running starts matter, not only when they began."""
+        return any(isinstance(part, Concurrency) for part in self.parts)
+
+    def charge(self, holder: str, cost: int, now: Micros) -> None:
+        """Count a start and the lease that goes with it."""
+        self.leases.add(holder)
+        self.count(cost, now)
+        if self.reserved_by is not None and self.reserved_by == holder:
+            self.reserved_by = None
+
+    def count(self, cost: int, now: Micros) -> None:
+        """Count a start that holds no lease."""
+        for part, state in zip(self.parts, self.states, strict=True):
+            part.charge(state, cost, now)
+
+    def lacks_only_room(self, cost: int, now: Micros) -> bool:
+        """True when a start is refused for its size alone: a smaller one would be admitted now."""
+        return cost > 1 and self.opens_at(1) <= now < self.opens_at(cost)
+
+    def reserve(self, job_id: str, cost: int, now: Micros) -> None:
+        """Keep the room free for a job that does not fit yet, for one window at most: by then it fits."""
+        self.reserved_by = job_id
+        self.reserved_until = self.opens_at(cost)
+        self.reserved_deadline = now + max((part.window for part in self.parts if isinstance(part, Rate)), default=0)
+
+    def fits(self, cost: int) -> bool:
+        """False when a start of this cost can never be admitted."""
+        return all(part.fits(cost) for part in self.parts)
+
+    def most(self) -> int:
+        """The largest cost that is ever admitted."""
+        return min((part.max for part in self.parts if isinstance(part, Rate)), default=NEVER)
+
+    def change(self, kind: Kind) -> None:
+        """Go on under other numbers without forgetting the starts that still count."""
+        if kind == self.kind:
+            return
+        old = list(zip(self.parts, self.states, strict=True))
+        self.kind = kind
+        self.parts = kind.parts()
+        self.states = [_continue(part, old) for part in self.parts]
+        self.reserved_by = None
+
+    def hold(self, until: Micros, now: Micros, reason: str | None = None) -> None:
+        """Let nobody start before the instant. A hold only ever grows."""
+        self.held_at = now
+        if until > self.hold_until:
+            self.hold_until = until
+            self.hold_reason = reason
+
+    def refuse(self, backoff: Backoff | None, jitter: float, now: Micros, reason: str | None = None) -> None:
+        """Hold after an outside refusal without a time; each one in a row holds longer."""
+        self.refusals += 1
+        self.hold(now + (backoff or DEFAULT_BACKOFF).hold_for(self.refusals, jitter), now, reason)
+
+    def release(self) -> None:
+        """Lift the hold; what was counted stays."""
+        self.hold_until = 0
+        self.hold_reason = None
+        self.refusals = 0
+
+    def succeeded(self, started_at: Micros) -> None:
+        """A job that started after the hold went well: the next refusal is the first in a row again."""
+        if started_at > self.held_at:
+            self.refusals = 0
+
+    def clear(self) -> None:
+        """Forget starts and holds; live leases stay."""
+        self.states = [part.new_state() for part in self.parts]
+        self.release()
+        self.reserved_by = None
+
+    def used_and_allowed(self, now: Micros) -> tuple[int, int | None]:
+        """How full the key is, by its fullest part; (0, None) when nothing limits it."""
+        in_flight = len(self.leases)
+        pairs = [
+            (part.used(state, in_flight, now), part.allowed)
+            for part, state in zip(self.parts, self.states, strict=True)
+        ]
+        return max(pairs, key=lambda pair: pair[0] / pair[1], default=(in_flight, None))
+
+    def forgettable(self, now: Micros) -> bool:
+        """True when a new meter would decide the same from now on."""
+        if self.leases or self.refusals or self.hold_until > now or self.reserved_by is not None:
+            return False
+        return all(part.forget_after(state) <= now for part, state in zip(self.parts, self.states, strict=True))
+
+
+def opens_at(keys: Sequence[tuple[Meter, int]]) -> Micros:
+    """The first instant at which all keys admit a start: each, once open, stays open until the next start."""
+    return max((meter.opens_at(cost) for meter, cost in keys), default=0)
+
+
+def charge(keys: Sequence[tuple[Meter, int]], holder: str, now: Micros) -> None:
+    """Charge a start to every key; only called after all of them admitted it (or when it happened anyway)."""
+    for meter, cost in keys:
+        meter.charge(holder, cost, now)
+
+
+def _continue(part: Part, old: list[tuple[Part, Any]]) -> Any:
+    """The state to go on with: of several earlier parts, the one that remembers the most."""
+    same = [(was, state) for was, state in old if type(was) is type(part)]
+    candidates = same or old
+    if not candidates:
+        return part.new_state()
+    was, state = max(candidates, key=lambda pair: pair[0].allowed if isinstance(pair[0], Rate) else 0)
+    return part.adopt(was, state)

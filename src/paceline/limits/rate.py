@@ -1,0 +1,139 @@
+"""At most `max` starts (or summed cost) in any window of length `per`: exact, no fixed border."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from paceline.checks import check_count
+from paceline.clock import Micros
+from paceline.durations import Duration, format_duration, parse_duration, parse_rate
+from paceline.errors import require
+from paceline.limits.kind import Combines, Part
+
+_WINDOW_HINT = 'a count and a duration such as Rate(100, per="1m"), or text such as Rate("100/min")'
+
+
+class Window:
+    """The last starts of one key as a cumulative log: entry i says that `cums[i]` was spent up to `ats[i]`.
+
+    Whatever is older than the last `max` is folded into `base` and `lost_at` (the youngest start that was folded).
+    """
+
+    __slots__ = ("ats", "base", "cums", "lost_at", "total")
+
+    def __init__(self) -> None:
+        self.ats: list[Micros] = []
+        self.cums: list[int] = []
+        self.total = 0
+        self.base = 0
+        self.lost_at: Micros = 0
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Rate(Combines):
+    """At most `max` starts in any window of length `per`.
+
+    `Rate(120, per="1m")`, `Rate("100/min")`. `guard` widens the window for services that count arrivals.
+    """
+
+    max: int
+    per: timedelta
+    guard: timedelta
+    window: Micros = field(compare=False)
+
+    word = "rate"
+
+    def __init__(self, max: int | str, per: Duration | None = None, guard: Duration = 0) -> None:
+        if isinstance(max, str):
+            require(per is None, "per", per, "nothing beside a rate written as text")
+            max, window = parse_rate(max)
+        else:
+            check_count(max, option="max")
+            require(per is not None, "per", per, _WINDOW_HINT)
+            window = parse_duration(per, option="per")  # type: ignore[arg-type]  # None was refused above
+        margin = parse_duration(guard, option="guard", zero=True)
+        object.__setattr__(self, "max", max)
+        object.__setattr__(self, "per", timedelta(microseconds=window))
+        object.__setattr__(self, "guard", timedelta(microseconds=margin))
+        object.__setattr__(self, "window", window + margin)
+
+    def __repr__(self) -> str:
+        guard = self.guard // timedelta(microseconds=1)
+        tail = f", guard={format_duration(guard)!r}" if guard else ""
+        return f"Rate({self.max}, per={format_duration(self.per // timedelta(microseconds=1))!r}{tail})"
+
+    def new_state(self) -> Window:
+        return Window()
+
+    def opens_at(self, state: Window, in_flight: int, cost: int) -> Micros:
+        must_leave = state.total - self.max + cost
+        if must_leave <= 0:
+            return 0
+        if must_leave <= state.base:
+            return state.lost_at + self.window
+        return state.ats[bisect_left(state.cums, must_leave)] + self.window
+
+    def charge(self, state: Window, cost: int, now: Micros) -> None:
+        ats = state.ats
+        state.total += cost
+        if ats and ats[-1] >= now:
+            state.cums[-1] = state.total
+            return
+        ats.append(now)
+        state.cums.append(state.total)
+        # Trimming every `max` starts keeps the cost of one start constant.
+        if len(ats) > 2 * self.max + 32:
+            self.trim(state)
+
+    def trim(self, state: Window) -> None:
+        """Fold what no decision under this `max` can ask for."""
+        cut = bisect_right(state.cums, state.total - self.max)
+        if cut:
+            state.base = state.cums[cut - 1]
+            state.lost_at = state.ats[cut - 1]
+            del state.ats[:cut]
+            del state.cums[:cut]
+
+    def used(self, state: Window, in_flight: int, now: Micros) -> int:
+        gone = bisect_right(state.ats, now - self.window)
+        if gone:
+            return state.total - state.cums[gone - 1]
+        known = state.total - state.base
+        # What was folded is not known one by one: as long as it may count, the key shows as full.
+        return max(known, self.max) if state.base and state.lost_at > now - self.window else known
+
+    @property
+    def allowed(self) -> int:
+        return self.max
+
+    def fits(self, cost: int) -> bool:
+        return cost <= self.max
+
+    def forget_after(self, state: Window) -> Micros:
+        return state.ats[-1] + self.window if state.ats else 0
+
+    def adopt(self, old: Part, state: Any) -> Window:
+        if isinstance(old, Rate):
+            # Folding to what the old rule had to know makes the outcome independent of when a store trims.
+            return self.load(old.dump(state))
+        window = Window()
+        last_at = getattr(state, "at", -1)
+        if last_at >= 0:
+            self.charge(window, 1, last_at)
+        return window
+
+    def dump(self, state: Window) -> list[int]:
+        self.trim(state)
+        pairs = [number for pair in zip(state.ats, state.cums, strict=True) for number in pair]
+        return [state.total, state.base, state.lost_at, *pairs]
+
+    def load(self, numbers: list[int]) -> Window:
+        state = Window()
+        if numbers:
+            state.total, state.base, state.lost_at = numbers[:3]
+            state.ats = numbers[3::2]
+            state.cums = numbers[4::2]
+        return state

@@ -1,0 +1,197 @@
+"""The options of a job: checked once, here, and turned into the record a store accepts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypedDict
+
+from paceline import codec
+from paceline.checks import check_count, check_flag, check_name
+from paceline.clock import Micros, from_datetime
+from paceline.durations import Duration, format_duration, parse_duration
+from paceline.errors import ConfigError, require
+from paceline.job import Backoff, NewJob
+
+DAY = 86_400 * 1_000_000
+MAX_LISTED_DELAYS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A tenant, user or account; `max_size` refuses jobs while it has that many that have not started."""
+
+    id: str
+    max_size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_name(self.id, option="group")
+        if self.max_size is not None:
+            check_count(self.max_size, option="max_size")
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """One live job per key, or per task and data when no key is given; `ttl` counts from the first one's creation."""
+
+    key: str | None = None
+    ttl: Duration | None = None
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            check_name(self.key, option="unique.key")
+        if self.ttl is not None:
+            parse_duration(self.ttl, option="unique.ttl")
+
+
+@dataclass(frozen=True, slots=True, init=False, repr=False)
+class Exponential:
+    """A retry delay that doubles: base · 2^(n−1), at most `cap`, ± `jitter` (a share of it)."""
+
+    base: timedelta
+    cap: timedelta
+    jitter: float
+    record: Backoff = field(compare=False)
+
+    def __init__(self, base: Duration, cap: Duration = "24h", jitter: float = 0.25) -> None:
+        first = parse_duration(base, option="base")
+        most = parse_duration(cap, option="cap")
+        require(most >= first, "cap", cap, f"a duration of at least base ({format_duration(first)})")
+        number = isinstance(jitter, int | float) and not isinstance(jitter, bool)
+        require(number and 0 <= jitter <= 1, "jitter", jitter, "a share from 0 to 1")
+        object.__setattr__(self, "base", timedelta(microseconds=first))
+        object.__setattr__(self, "cap", timedelta(microseconds=most))
+        object.__setattr__(self, "jitter", jitter)
+        object.__setattr__(self, "record", Backoff(base=first, cap=most, jitter=float(jitter)))
+
+    def __repr__(self) -> str:
+        base, cap = format_duration(self.record.base), format_duration(self.record.cap)
+        return f"Exponential({base!r}, cap={cap!r}, jitter={self.jitter!r})"
+
+
+RetryDelay: TypeAlias = Duration | Exponential | Callable[[int], Duration]
+
+
+class JobOptions(TypedDict, total=False):
+    """The options of `queue.add` and `task.using`."""
+
+    group: str | Group | None
+    delay: Duration | None
+    at: datetime | None
+    priority: int
+    lifo: bool
+    attempts: int
+    retry_delay: RetryDelay | None
+    timeout: Duration | None
+    cost: int | dict[str, int]
+    job_id: str | None
+    unique: Unique | None
+    keep: Duration | None
+
+
+OPTION_NAMES = frozenset(JobOptions.__annotations__)
+
+
+def new_job(queue: str, task: str, data: Any, options: JobOptions, *, max_payload: int = codec.MAX_PAYLOAD) -> NewJob:
+    """Check everything and build the record; nothing was stored when this raises."""
+    body = codec.encode(data, maximum=max_payload)
+    if not options:
+        return NewJob(id=new_id(), queue=queue, task=check_name(task, option="task"), data=body, keep=7 * DAY)
+    unknown = options.keys() - OPTION_NAMES
+    if unknown:
+        expected = ", ".join(sorted(OPTION_NAMES))
+        raise ConfigError(f"unknown job option {sorted(unknown)}; expected some of: {expected}", option=min(unknown))
+    group = options.get("group")
+    if group is not None and not isinstance(group, Group):
+        group = Group(group)
+    unique = options.get("unique")
+    require(unique is None or isinstance(unique, Unique), "unique", unique, "Unique(key=None, ttl=None)")
+    attempts = check_count(options.get("attempts", 1), option="attempts")
+    delay, due_at = _due(options.get("delay"), options.get("at"))
+    job_id = options.get("job_id")
+    return NewJob(
+        id=new_id() if job_id is None else check_name(job_id, option="job_id"),
+        queue=queue,
+        task=check_name(task, option="task"),
+        data=body,
+        group=None if group is None else group.id,
+        group_max_size=None if group is None else group.max_size,
+        delay=delay,
+        due_at=due_at,
+        priority=_check_priority(options.get("priority", 0)),
+        lifo=check_flag(options.get("lifo", False), option="lifo"),
+        attempts=attempts,
+        backoff=check_retry_delay(options.get("retry_delay"), attempts),
+        timeout=_optional_duration(options.get("timeout"), option="timeout"),
+        cost=_check_cost(options.get("cost", 1)),
+        keep=_keep(options.get("keep", "7d")),
+        unique=None if unique is None else unique.key or codec.fingerprint(task, body),
+        unique_ttl=None if unique is None else _optional_duration(unique.ttl, option="unique.ttl"),
+    )
+
+
+def check_retry_delay(value: RetryDelay | None, attempts: int) -> Backoff | None:
+    """A retry delay as data; a function is asked now for each attempt, so that every worker knows the answers."""
+    if value is None:
+        return None
+    if isinstance(value, Exponential):
+        return value.record
+    if callable(value):
+        numbers = range(1, min(attempts, MAX_LISTED_DELAYS + 1)) or range(1, 2)
+        return Backoff(delays=tuple(parse_duration(value(n), option=f"retry_delay({n})", zero=True) for n in numbers))
+    return Backoff(delays=(parse_duration(value, option="retry_delay", zero=True),))
+
+
+_last_id = 0
+_ID_TAIL = int.from_bytes(os.urandom(8), "big")
+
+
+def new_id() -> str:
+    """A UUID version 7: sorted by time, unique over processes, monotonic within one."""
+    global _last_id, _ID_TAIL
+    # Milliseconds and 12 bits of a counter; the counter may run ahead of the clock but never back.
+    stamp = time.time_ns() // 1_000_000 << 12
+    _last_id = stamp if stamp > _last_id else _last_id + 1
+    _ID_TAIL = (_ID_TAIL * 6364136223846793005 + 1442695040888963407) & 0xFFFFFFFFFFFFFFFF
+    head = f"{_last_id:015x}"
+    tail = f"{_ID_TAIL & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000:016x}"
+    return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{tail[:4]}-{tail[4:]}"
+
+
+def _reseed() -> None:
+    """A forked child must not repeat its parent's ids."""
+    global _ID_TAIL
+    _ID_TAIL = int.from_bytes(os.urandom(8), "big")
+
+
+os.register_at_fork(after_in_child=_reseed)
+
+
+def _due(delay: Duration | None, at: datetime | None) -> tuple[Micros, Micros | None]:
+    require(delay is None or at is None, "at", at, "either delay or at, not both")
+    if at is not None:
+        return 0, from_datetime(at, option="at")
+    return (0 if delay is None else parse_duration(delay, option="delay", zero=True)), None
+
+
+def _keep(value: Duration | None) -> Micros | None:
+    return None if value is None else parse_duration(value, option="keep", zero=True)
+
+
+def _optional_duration(value: Duration | None, *, option: str) -> Micros | None:
+    return None if value is None else parse_duration(value, option=option)
+
+
+def _check_priority(value: object) -> int:
+    valid = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**31 - 1
+    require(valid, "priority", value, "a whole number (lower goes first)")
+    return value  # type: ignore[return-value]  # checked in the line above
+
+
+def _check_cost(cost: Any) -> int | dict[str, int]:
+    if isinstance(cost, dict):
+        return {check_name(name, option="cost"): check_count(n, option=f"cost[{name!r}]") for name, n in cost.items()}
+    return check_count(cost, option="cost")

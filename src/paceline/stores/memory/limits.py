@@ -1,0 +1,170 @@
+"""What is said about limits: declare, override, hold, release; and starts that are no jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappush
+
+import msgspec
+
+from paceline.clock import Micros
+from paceline.errors import ConfigError, NeverFits
+from paceline.limits import Limit
+from paceline.limits.admission import charge, opens_at
+from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
+from paceline.stores.memory.claim import take_back
+from paceline.stores.memory.finish import hold_key
+from paceline.stores.memory.lanes import Keys
+from paceline.stores.memory.registry import LaneMeter
+from paceline.stores.memory.state import Permit, State
+
+
+def set_limits(state: State, limits: Sequence[Limit]) -> list[Changed]:
+    """Declare limits for everybody, at once."""
+    changed, widened = state.registry.declare(limits)
+    if widened:
+        state.reclassify()
+    for change in changed:
+        state.limit_opened(change.new.name)
+    return changed
+
+
+def drop_limit(state: State, name: str) -> bool:
+    """Forget a limit: the jobs that met it go on without it."""
+    dropped = state.registry.drop(name)
+    if dropped:
+        state.reclassify()
+    return dropped
+
+
+def override(state: State, wanted: Override, for_: Micros | None) -> None:
+    """Set an operator's numbers; they win until lifted or over."""
+    if wanted.group is not None and state.registry.require(wanted.limit).by != "group":
+        raise ConfigError(
+            f"limit {wanted.limit!r} with group={wanted.group!r} is wrong: the limit is not per group",
+            option="group",
+            value=wanted.group,
+        )
+    expires_at = wanted.expires_at if for_ is None else state.now() + for_
+    state.registry.override(msgspec.structs.replace(wanted, expires_at=expires_at))
+    state.limit_opened(wanted.limit)
+
+
+def lift(state: State, name: str, group: str | None) -> None:
+    """Take an operator's numbers back."""
+    state.registry.require(name)
+    if state.registry.lift(name, group):
+        state.limit_opened(name)
+
+
+def hold(state: State, holds: Sequence[Hold]) -> None:
+    """Let nobody start under these keys for a while."""
+    now = state.now()
+    for wanted in holds:
+        if wanted.create is None:
+            state.registry.require(wanted.limit)
+    for wanted in holds:
+        hold_key(state, wanted, now)
+
+
+def release(state: State, name: str, group: str | None) -> None:
+    """Lift the hold of a key, or of all keys of a limit."""
+    state.registry.require(name)
+    for meter in state.registry.meters_of(name):
+        if group is None or meter.key[1] == group:
+            meter.release()
+    state.limit_opened(name, group)
+
+
+def clear(state: State, name: str, group: str | None) -> None:
+    """Forget starts and holds of a key; live leases stay."""
+    state.registry.require_key(name, group).clear()
+    state.limit_opened(name, group)
+
+
+def usage(state: State, name: str, group: str | None) -> Usage:
+    """How full a key is; a per-group limit without a group is asked about a group nobody has used."""
+    limit = state.registry.require(name)
+    if limit.by == "group" and group is None:
+        waiting = sum(
+            cls.waiting for line in state.lines.values() for cls in line.classes.values() if limit in cls.limits
+        )
+        return _usage_of(LaneMeter((name, None), state.registry.kind(name, None)), 1, state.now(), waiting)
+    meter = state.registry.require_key(name, group)
+    return usage_of(state, meter, 1, state.now())
+
+
+def usage_of(state: State, meter: LaneMeter, cost: int, now: Micros) -> Usage:
+    """How full a key is, and when it opens for a start of this cost."""
+    name, group = meter.key
+    waiting = 0
+    for line in state.lines.values():
+        for cls in line.classes.values():
+            if any(limit.name == name for limit in cls.limits):
+                if group is None:
+                    waiting += cls.waiting
+                elif group in cls.lanes:
+                    waiting += cls.lanes[group].waiting
+    return _usage_of(meter, cost, now, waiting)
+
+
+def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
+    used, allowed = meter.used_and_allowed(now)
+    return Usage(
+        limit=meter.key[0],
+        group=meter.key[1],
+        kind=meter.kind,
+        used=used,
+        allowed=allowed,
+        hold_until=meter.hold_until if meter.hold_until > now else 0,
+        hold_reason=meter.hold_reason,
+        opens_at=meter.opens_at(cost),
+        waiting=waiting,
+        now=now,
+        reserved_by=meter.reserved_by,
+        cost=cost,
+    )
+
+
+def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool) -> Grant:
+    """Start something that is no job: all keys are charged, or none."""
+    now = state.now()
+    ends = state.lease_ends
+    if ends and ends[0][0] <= now:
+        take_back(state, now, 64)
+    registry = state.registry
+    keys: Keys = []
+    for target in targets:
+        meter = registry.meters.get((target.limit, target.group)) or registry.require_key(target.limit, target.group)
+        if not meter.fits(target.cost):
+            raise NeverFits(target.limit, target.cost, meter.most())
+        keys.append((meter, target.cost))
+    if not force:
+        until = opens_at(keys)
+        for meter, _ in keys:
+            if meter.reserved_by is not None and now < meter.reserved_deadline:
+                until = max(until, meter.reserved_until)
+        if until > now:
+            for meter, _ in keys:
+                meter.awaited = True
+            return Grant(False, now, until)
+    if not any(meter.counts_leases for meter, _ in keys):
+        # Nothing is held, so there is nothing to give back or to renew.
+        for meter, cost in keys:
+            meter.count(cost, now)
+        return Grant(True, now)
+    charge(keys, permit, now)
+    state.permits[permit] = Permit(permit, keys, now, now + lease)
+    heappush(ends, (now + lease, permit, 0))
+    return Grant(True, now, leased=True)
+
+
+def give_back(state: State, permits: Sequence[str]) -> None:
+    """End permits: their slots are free."""
+    for permit_id in permits:
+        permit = state.permits.pop(permit_id, None)
+        if permit is not None:
+            for meter, _ in permit.keys:
+                if meter.refusals:
+                    meter.succeeded(permit.started_at)
+            state.free(permit_id, permit.keys)

@@ -1,0 +1,100 @@
+"""Who sleeps, and how they are woken: events for workers, futures for those who wait for a job's end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+
+from paceline.job import JobRecord
+
+
+class MemoryListener:
+    """An event in the loop that made it; may be set from any thread."""
+
+    __slots__ = ("_forget", "_loop", "_thread", "event", "heartbeat_due", "queues", "worker")
+
+    def __init__(self, queues: Sequence[str], worker: str | None, forget: Callable[[MemoryListener], None]) -> None:
+        self.event = asyncio.Event()
+        self.heartbeat_due = False
+        self.queues = tuple(queues)
+        self.worker = worker
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._forget = forget
+
+    def wake(self) -> None:
+        if self.event.is_set():
+            return
+        if threading.get_ident() == self._thread:
+            self.event.set()
+        elif not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.event.set)
+
+    def close(self) -> None:
+        self._forget(self)
+
+
+class Listeners:
+    """All sleepers of one store."""
+
+    def __init__(self) -> None:
+        self._all: dict[MemoryListener, None] = {}
+        self._by_queue: dict[str, dict[MemoryListener, None]] = {}
+        self._waiters: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]] = {}
+
+    def listen(self, queues: Sequence[str], worker: str | None) -> MemoryListener:
+        listener = MemoryListener(queues, worker, self._forget)
+        self._all[listener] = None
+        for queue in listener.queues:
+            self._by_queue.setdefault(queue, {})[listener] = None
+        return listener
+
+    def wake(self, queue: str) -> None:
+        """A job arrived, or something else changed, in one queue."""
+        for listener in tuple(self._by_queue.get(queue, ())):
+            listener.wake()
+
+    def wake_all(self) -> None:
+        """A limit opened or changed: it may cover any queue."""
+        for listener in tuple(self._all):
+            listener.wake()
+
+    def ask_heartbeat(self, worker: str | None) -> None:
+        """A lease of this worker needs a look."""
+        for listener in tuple(self._all):
+            if listener.worker == worker:
+                listener.heartbeat_due = True
+                listener.wake()
+
+    def wait_for(self, job_id: str) -> asyncio.Future[JobRecord]:
+        """A future for the final record of a job."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[JobRecord] = loop.create_future()
+        self._waiters.setdefault(job_id, []).append((loop, future))
+        return future
+
+    def stop_waiting(self, job_id: str, future: asyncio.Future[JobRecord]) -> None:
+        left = [pair for pair in self._waiters.get(job_id, ()) if pair[1] is not future]
+        if left:
+            self._waiters[job_id] = left
+        else:
+            self._waiters.pop(job_id, None)
+
+    def finished(self, job_id: str, record: Callable[[], JobRecord]) -> None:
+        """Tell those who wait for this job."""
+        if not self._waiters:
+            return
+        for loop, future in self._waiters.pop(job_id, ()):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_resolve, future, record())
+
+    def _forget(self, listener: MemoryListener) -> None:
+        self._all.pop(listener, None)
+        for queue in listener.queues:
+            self._by_queue.get(queue, {}).pop(listener, None)
+
+
+def _resolve(future: asyncio.Future[JobRecord], record: JobRecord) -> None:
+    if not future.done():
+        future.set_result(record)

@@ -1,0 +1,163 @@
+"""What operators do to jobs and queues: move, pause, drain, clean, obliterate, prune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from paceline.clock import Micros
+from paceline.errors import MoveNotAllowed
+from paceline.job import ACTIVE, CANCELLED, FINISHED, MOVES, NOT_STARTED, JobState, Move
+from paceline.stores.memory.finish import end_job
+from paceline.stores.memory.line import Line
+from paceline.stores.memory.rows import Row
+from paceline.stores.memory.state import State
+
+STARTS_KEPT = 100_000
+"""So many starts of a queue are kept to look at, beyond those that limits still count."""
+
+
+def move(state: State, ids: Sequence[str], wanted: Move) -> None:
+    """All or none: every job is checked before the first one moves."""
+    now = state.now()
+    rows = [state.row(job_id) for job_id in dict.fromkeys(ids)]
+    for row in rows:
+        seen = row.seen(now)
+        if seen not in MOVES[wanted]:
+            raise MoveNotAllowed(row.job.id, seen, wanted)
+    for row in rows:
+        _move_one(state, row, wanted, now)
+
+
+def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> int:
+    """The same move for every job of a queue that is in one state."""
+    now = state.now()
+    rows = [row for row in state.line(queue).rows.values() if row.seen(now) is from_state]
+    if from_state not in MOVES[wanted]:
+        raise MoveNotAllowed(queue, from_state, wanted)
+    for row in rows:
+        _move_one(state, row, wanted, now)
+    return len(rows)
+
+
+def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
+    line = state.lines[row.job.queue]
+    if wanted is Move.CANCEL:
+        if row.state is ACTIVE:
+            row.cancel_asked = True
+            state.listeners.ask_heartbeat(row.worker)
+        else:
+            line.leave(row)
+            end_job(state, row, CANCELLED, now)
+    elif wanted is Move.PROMOTE:
+        line.leave(row)
+        row.due_at = now
+        line.arrive(row, now)
+    elif wanted is Move.RETRY:
+        _reset(row, now)
+        if row.job.unique is not None:
+            line.unique.setdefault(row.job.unique, row)
+        line.arrive(row, now)
+    else:
+        remove(state, line, row)
+    state.listeners.wake(row.job.queue)
+
+
+def _reset(row: Row, now: Micros) -> None:
+    """A finished job starts over: what its earlier life left is forgotten, its id and place are kept."""
+    row.attempts_made = row.crashes = row.returns = 0
+    row.progress = 0
+    row.message = row.result = row.error = row.started_at = row.finished_at = None
+    row.cancel_asked = False
+    row.due_at = now
+
+
+def remove(state: State, line: Line, row: Row) -> None:
+    """Delete a job that does not run."""
+    if row.state in NOT_STARTED:
+        line.leave(row)
+    line.counts[row.state] -= 1
+    if row.job.unique is not None and line.unique.get(row.job.unique) is row:
+        del line.unique[row.job.unique]
+    del state.rows[row.job.id]
+    del line.rows[row.job.id]
+
+
+def drain(state: State, queue: str) -> int:
+    """Remove what has not started."""
+    line = state.line(queue)
+    rows = [row for row in line.rows.values() if row.state in NOT_STARTED]
+    for row in rows:
+        remove(state, line, row)
+    state.listeners.wake(queue)
+    return len(rows)
+
+
+def clean(state: State, queue: str, wanted: JobState, older_than: Micros) -> int:
+    """Remove jobs that came into this state longer ago; running ones are never removed."""
+    now = state.now()
+    line = state.line(queue)
+    if wanted is ACTIVE:
+        raise MoveNotAllowed(queue, ACTIVE, "clean")
+    rows = [row for row in line.rows.values() if row.seen(now) is wanted and now - _since(row) > older_than]
+    for row in rows:
+        remove(state, line, row)
+    return len(rows)
+
+
+def _since(row: Row) -> Micros:
+    return row.created_at if row.finished_at is None else row.finished_at
+
+
+def obliterate(state: State, queue: str, force: bool) -> int:
+    """Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone."""
+    line = state.line(queue)
+    if line.counts[ACTIVE] and not force:
+        raise MoveNotAllowed(queue, ACTIVE, "obliterate while active jobs exist (stop the workers or use force=True)")
+    rows = list(line.rows.values())
+    for row in rows:
+        if row.state is ACTIVE:
+            keys, row.keys = row.keys, ()
+            state.free(row.job.id, keys)
+        remove(state, line, row)
+    del state.lines[queue]
+    for limit in state.registry.limits.values():
+        if limit.queues == frozenset({queue}):
+            for meter in state.registry.meters_of(limit.name):
+                meter.clear()
+    state.listeners.wake(queue)
+    return len(rows)
+
+
+def pause(state: State, queue: str, task: str | None, group: str | None, paused: bool) -> None:
+    """Pause or resume a queue, one of its tasks or one of its groups; what runs goes on."""
+    line = state.line(queue)
+    if group is not None:
+        line.pause_group(group, paused)
+    if task is not None:
+        (line.paused_tasks.add if paused else line.paused_tasks.discard)(task)
+        line.reclassify()
+    if group is None and task is None:
+        line.paused = paused
+    state.listeners.wake(queue)
+
+
+def prune(state: State) -> int:
+    """Remove finished jobs after their `keep`, old starts, and what idle groups and limits left behind."""
+    now = state.now()
+    removed = 0
+    oldest = now - state.registry.longest_window()
+    for line in state.lines.values():
+        over = [
+            row
+            for row in line.rows.values()
+            if row.state in FINISHED and row.job.keep is not None and now - (row.finished_at or 0) > row.job.keep
+        ]
+        for row in over:
+            remove(state, line, row)
+        removed += len(over)
+        while len(line.starts) > STARTS_KEPT and line.starts[0].at < oldest:
+            line.starts.popleft()
+        for group in [group for group in line.groups.values() if group.size == 0]:
+            line.forget_if_idle(group)
+    state.registry.forget_idle(now)
+    return removed

@@ -1,0 +1,1 @@
+"""Loops beside the flow of jobs."""

@@ -1,0 +1,68 @@
+"""What a handler raises to say what should become of its own job. Verdicts are not errors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from paceline.clock import Micros, from_datetime
+from paceline.durations import Duration, parse_duration
+from paceline.errors import ConfigError, require
+
+
+class Verdict(Exception):
+    """Base of `RateLimited`, `Retry` and `Fail`."""
+
+
+class RateLimited(Verdict):
+    """The service refused: its limit is held for everybody, the job goes back without using an attempt.
+
+    `raise RateLimited(retry_after=30)`, or `raise RateLimited.from_response(429, response.headers)`.
+    """
+
+    def __init__(self, retry_after: Duration | None = None, *, limit: str | None = None) -> None:
+        self.retry_after: Micros | None = (
+            None if retry_after is None else parse_duration(retry_after, option="retry_after", zero=True)
+        )
+        if limit is not None:
+            require(isinstance(limit, str) and limit != "", "limit", limit, "the name of a limit")
+        self.limit = limit
+        super().__init__("rate limited by the service" + (f", limit {limit!r}" if limit else ""))
+
+    @classmethod
+    def from_response(
+        cls,
+        status: int,
+        headers: Mapping[str, str] | Iterable[tuple[str, str]],
+        *,
+        limit: str | None = None,
+    ) -> RateLimited:
+        """Read the time to wait from a response; headers that make no sense are ignored with a warning."""
+        from paceline.feedback import parse
+
+        signal = parse(status, dict(headers), now=time.time())
+        return cls(signal.retry_after, limit=limit)
+
+
+class Retry(Verdict):
+    """Ask for another attempt: after a while, at a time, or when the job's limits next have room."""
+
+    def __init__(self, after: Duration | None = None, *, at: datetime | None = None, reason: str | None = None) -> None:
+        if after is not None and at is not None:
+            raise ConfigError(
+                f"Retry(after={after!r}, at={at!r}) is wrong: give one of them", option="after", value=after
+            )
+        self.after: Micros | None = None if after is None else parse_duration(after, option="after", zero=True)
+        self.at: Micros | None = None if at is None else from_datetime(at, option="at")
+        self.reason = reason
+        super().__init__(reason or "retry asked by the handler")
+
+
+class Fail(Verdict):
+    """End the job for good, whatever attempts are left."""
+
+    def __init__(self, reason: Any = "failed by the handler") -> None:
+        self.reason = str(reason)
+        super().__init__(self.reason)
