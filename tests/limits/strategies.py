@@ -26,7 +26,9 @@ delays = st.builds(lambda gap: Delay(micros(gap)), windows)
 spacings = st.builds(lambda most, per: EvenlySpaced(most, micros(per)), counts, windows)
 parts = rates | concurrencies | delays | spacings
 kinds: st.SearchStrategy[Kind] = (
-    parts | st.just(Unlimited()) | st.builds(lambda several: AllOf(*several), st.lists(parts | st.just(Unlimited()), max_size=4))
+    parts
+    | st.just(Unlimited())
+    | st.builds(lambda several: AllOf(*several), st.lists(parts | st.just(Unlimited()), max_size=4))
 )
 
 large = st.integers(1, 10**15)

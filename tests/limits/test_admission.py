@@ -31,7 +31,8 @@ def picture(meter: Meter) -> Any:
 
 @given(st.lists(st.tuples(kinds, st.integers(1, 3)), min_size=1, max_size=3), st.lists(pauses, max_size=30))
 def test_a_start_is_charged_to_all_keys_or_to_none(limits: list[tuple[Kind, int]], pauses_: list[int]) -> None:
-    keys, now = [(meter_of(kind), cost) for kind, cost in limits], 0
+    meters, now = [(meter_of(kind), cost) for kind, cost in limits], 0
+    keys = [(meter, min(cost, meter.most())) for meter, cost in meters]
     for number, pause in enumerate(pauses_):
         now += pause
         before = [picture(meter) for meter, _ in keys]
@@ -47,7 +48,7 @@ def test_a_start_is_charged_to_all_keys_or_to_none(limits: list[tuple[Kind, int]
                     if isinstance(part, Rate):
                         assert counted[0] == was[0] + cost
                     elif not isinstance(part, Concurrency):
-                        assert counted != was
+                        assert counted[0] >= now - 1 > was[0] - 2
 
 
 @given(counts, windows, counts, windows, st.lists(st.tuples(pauses, st.integers(1, 3)), max_size=40))
@@ -202,7 +203,9 @@ KINDS = (AllOf, Concurrency, Delay, EvenlySpaced, Rate, Unlimited)
 
 COUNTS_STARTS = [Rate(3, per="50us"), Delay("20us"), EvenlySpaced(1, per="20us")]
 forgets = pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="_continue() takes the first of several old parts, also one that counts nothing"
+    strict=True,
+    raises=AssertionError,
+    reason="_continue() takes the first of several old parts, also one that counts nothing",
 )
 
 
@@ -274,11 +277,21 @@ def test_the_most_that_ever_fits_is_the_smallest_rate() -> None:
     assert meter_of(Concurrency(1)).most() == NEVER
 
 
+@pytest.mark.xfail(
+    strict=True, raises=IndexError, reason="Rate.opens_at() looks for room beyond everything that was started"
+)
+def test_a_cost_that_never_fits_is_never_admitted() -> None:
+    meter = meter_of(Rate(3, per="1s"))
+    assert meter.opens_at(4) == NEVER
+
+
 # forgetting
 
 
 @given(
-    st.lists(parts.filter(lambda kind: not isinstance(kind, EvenlySpaced)), max_size=3).map(lambda several: AllOf(*several)),
+    st.lists(parts.filter(lambda kind: not isinstance(kind, EvenlySpaced)), max_size=3).map(
+        lambda several: AllOf(*several)
+    ),
     st.lists(st.tuples(pauses, st.integers(1, 3)), max_size=20),
     pauses,
     st.lists(st.tuples(pauses, st.integers(1, 3)), max_size=20),

@@ -49,7 +49,9 @@ def test_the_order_of_its_parts_changes_no_decision(
 
 
 @given(counts, windows, counts, windows, st.lists(pauses, max_size=60))
-def test_two_rates_hold_together(most: int, window: int, other_most: int, other_window: int, pauses_: list[int]) -> None:
+def test_two_rates_hold_together(
+    most: int, window: int, other_most: int, other_window: int, pauses_: list[int]
+) -> None:
     meter, now = Meter(("limit", None), Rate(most, micros(window)) & Rate(other_most, micros(other_window))), 0
     starts: list[tuple[int, int]] = []
     for number, pause in enumerate(pauses_):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +27,7 @@ def test_two_starts_are_never_closer_than_the_gap(gap: int, asked: list[Start]) 
         if admit(delay, state, 0, cost, now) == Admitted():
             delay.charge(state, cost, now)
             starts.append((now, cost))
-    assert all(later - earlier >= gap for (earlier, _), (later, _) in zip(starts, starts[1:], strict=False))
+    assert all(later - earlier >= gap for (earlier, _), (later, _) in itertools.pairwise(starts))
 
 
 @given(windows, st.integers(0, 10**9))

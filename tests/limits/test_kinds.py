@@ -88,8 +88,26 @@ def test_the_same_duration_in_other_words_is_the_same_kind() -> None:
 
 
 NO_COUNTS: list[Any] = [0, -1, 1.5, 1.0, True, False, None, math.nan, math.inf, 2**53 + 1, [], b"5"]
-NO_DURATIONS: list[Any] = [0, -1, -0.5, True, False, math.nan, math.inf, -math.inf, 1e-7, "5 parsecs", "", "0s", "-1s", "s", []]
+NO_DURATIONS: list[Any] = [
+    0,
+    -1,
+    -0.5,
+    True,
+    False,
+    math.nan,
+    math.inf,
+    -math.inf,
+    1e-7,
+    "5 parsecs",
+    "",
+    "0s",
+    "-1s",
+    "s",
+    [],
+]
 NO_DURATIONS += [timedelta(0), timedelta(seconds=-1), b"5s", LONGEST]
+ZEROS = (0, timedelta(0), "0s")
+NO_GUARDS = [value for value in NO_DURATIONS if isinstance(value, bool) or value not in ZEROS]
 KIND = Concurrency(1)
 
 WRONG: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
@@ -97,7 +115,7 @@ WRONG: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
     ("rate", lambda value: Rate(value), ["5 parsecs", "", "0/s", "-1/s", "1.5/s", "5", "5/", "/s", "5/0s", "five/s"]),
     ("per", lambda value: Rate(5, per=value), [*NO_DURATIONS, None]),
     ("per", lambda value: Rate("5/s", per=value), ["1s", 0]),
-    ("guard", lambda value: Rate(5, per="1s", guard=value), [value for value in NO_DURATIONS if not _is_zero(value)] + [None]),
+    ("guard", lambda value: Rate(5, per="1s", guard=value), [*NO_GUARDS, None]),
     ("max", lambda value: Concurrency(value), [*NO_COUNTS, "5", "5 parsecs"]),
     ("gap", lambda value: Delay(value), [*NO_DURATIONS, None]),
     ("max", lambda value: EvenlySpaced(value, per="1s"), [*NO_COUNTS, "5", "5/s"]),
@@ -112,17 +130,17 @@ WRONG: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
     ("queues", lambda value: Limit("name", KIND, queues=value), ["mail", [], [""], [None], ["a\nb"]]),
     ("tasks", lambda value: Limit("name", KIND, tasks=value), ["send", (), [""], [5]]),
     ("by", lambda value: Limit("name", KIND, by=value), ["tenant", "", True, 0]),
-    ("overrides", lambda value: Limit("name", KIND, by="group", overrides=value), [5, [("t", KIND)], {"": KIND}, {5: KIND}]),
+    (
+        "overrides",
+        lambda value: Limit("name", KIND, by="group", overrides=value),
+        [5, [("t", KIND)], {"": KIND}, {5: KIND}],
+    ),
     ("overrides", lambda value: Limit("name", KIND, overrides=value), [{"t": KIND}]),
     ("overrides['t']", lambda value: Limit("name", KIND, by="group", overrides={"t": value}), [None, 5, Rate]),
     ("backoff", lambda value: Limit("name", KIND, backoff=value), [5, "1s", Backoff, KIND]),
     ("group.concurrency", lambda value: GroupLimits(concurrency=value), [0, -1, 1.5, True, "5", math.nan]),
     ("group.limiter", lambda value: GroupLimits(limiter=value), [5, "5/s", Rate]),
 ]
-
-
-def _is_zero(value: Any) -> bool:
-    return value in (0, timedelta(0), "0s") and not isinstance(value, bool)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.limits import Delay, EvenlySpaced, Rate
@@ -58,7 +58,9 @@ def test_it_is_refused_one_microsecond_before_it_opens_and_admitted_when_it_does
 
 
 @given(counts, windows, st.integers(1, 6), st.integers(0, 10**6))
-def test_driven_at_each_opening_it_uses_all_that_the_limit_allows(most: int, window: int, cost: int, first: int) -> None:
+def test_driven_at_each_opening_it_uses_all_that_the_limit_allows(
+    most: int, window: int, cost: int, first: int
+) -> None:
     rate, now = rate_of(most, window), first
     state, starts = rate.new_state(), []
     cost = min(cost, most)
@@ -71,7 +73,10 @@ def test_driven_at_each_opening_it_uses_all_that_the_limit_allows(most: int, win
     assert starts[-1][0] - first == 99 * window  # 100 windows are full: not 99 %, all of it
 
 
-@given(st.integers(1, 3), windows, st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3)), min_size=150, max_size=200))
+@settings(max_examples=25)
+@given(
+    st.integers(1, 3), windows, st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3)), min_size=90, max_size=150)
+)
 def test_a_long_history_is_folded_without_a_trace(most: int, window: int, asked: list[Start]) -> None:
     rate, now = rate_of(most, window), 0
     state, starts = rate.new_state(), []
@@ -92,7 +97,9 @@ changes = st.lists(
 
 
 @given(counts, windows, changes)
-def test_changed_numbers_forget_no_start_and_let_no_window_exceed_them(most: int, window: int, events: list[Any]) -> None:
+def test_changed_numbers_forget_no_start_and_let_no_window_exceed_them(
+    most: int, window: int, events: list[Any]
+) -> None:
     rate, now = rate_of(most, window), 0
     state, starts, changed_at = rate.new_state(), [], 0
     for pause, event in events:
@@ -133,7 +140,9 @@ def test_a_maximum_that_does_not_grow_is_exact_at_once(
 
 
 @given(counts, windows, steps, steps)
-def test_storing_and_reading_the_state_changes_no_decision(most: int, window: int, asked: list[Start], more: list[Start]) -> None:
+def test_storing_and_reading_the_state_changes_no_decision(
+    most: int, window: int, asked: list[Start], more: list[Start]
+) -> None:
     rate, now = rate_of(most, window), 0
     kept, starts = rate.new_state(), []
     for pause, cost in asked:

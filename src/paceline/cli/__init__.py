@@ -1,0 +1,17 @@
+"""The `paceline` command; one file per subcommand."""
+
+from __future__ import annotations
+
+import click
+
+import paceline
+from paceline.cli.demo import demo
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(paceline.__version__, prog_name="paceline")
+def main() -> None:
+    """A job queue that holds the pace."""
+
+
+main.add_command(demo)
