@@ -105,7 +105,7 @@ class KindPace(Pace):
         if opens > now:
             return Allowance(0, until=opens)
         room: int | None = None
-        for part, state in zip(meter.parts, meter.states, strict=True):
+        for part, state in meter.cells:
             left = part.allowed - part.used(state, len(meter.leases), now)
             free = min(free, left)
             if isinstance(part, Rate):

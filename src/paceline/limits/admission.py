@@ -19,25 +19,26 @@ class Meter:
     """What is counted under one key: the states of its kinds, the live leases, the hold, a big job's reservation."""
 
     __slots__ = (
+        "cells",
+        "counts_leases",
         "held_at",
         "hold_reason",
         "hold_until",
         "key",
         "kind",
         "leases",
-        "parts",
         "refusals",
         "reserved_by",
         "reserved_deadline",
         "reserved_until",
-        "states",
     )
 
     def __init__(self, key: Key, kind: Kind) -> None:
         self.key = key
         self.kind = kind
-        self.parts: tuple[Part, ...] = kind.parts()
-        self.states: list[Any] = [part.new_state() for part in self.parts]
+        self.cells: list[tuple[Part, Any]] = []
+        """Each simple kind with the state it keeps for this key."""
+        self._set_cells([(part, part.new_state()) for part in kind.parts()])
         self.leases: set[str] = set()
         self.hold_until: Micros = 0
         self.hold_reason: str | None = None
@@ -51,16 +52,21 @@ class Meter:
         """The first instant at which this key admits a start of this cost."""
         at = self.hold_until
         in_flight = len(self.leases)
-        for part, state in zip(self.parts, self.states, strict=True):
+        for part, state in self.cells:
             until = part.opens_at(state, in_flight, cost)
             if until > at:
                 at = until
         return at
 
     @property
-    def counts_leases(self) -> bool:
-        """True when running starts matter, not only when they began."""
-        return any(isinstance(part, Concurrency) for part in self.parts)
+    def parts(self) -> list[Part]:
+        """The simple kinds of this key."""
+        return [part for part, _ in self.cells]
+
+    def _set_cells(self, cells: list[tuple[Part, Any]]) -> None:
+        self.cells = cells
+        # When only the beginnings matter, a permit holds nothing and needs no lease.
+        self.counts_leases = any(isinstance(part, Concurrency) for part, _ in cells)
 
     def charge(self, holder: str, cost: int, now: Micros) -> None:
         """Count a start and the lease that goes with it."""
@@ -71,7 +77,7 @@ class Meter:
 
     def count(self, cost: int, now: Micros) -> None:
         """Count a start that holds no lease."""
-        for part, state in zip(self.parts, self.states, strict=True):
+        for part, state in self.cells:
             part.charge(state, cost, now)
 
     def lacks_only_room(self, cost: int, now: Micros) -> bool:
@@ -96,10 +102,8 @@ class Meter:
         """Go on under other numbers without forgetting the starts that still count."""
         if kind == self.kind:
             return
-        old = list(zip(self.parts, self.states, strict=True))
         self.kind = kind
-        self.parts = kind.parts()
-        self.states = [_continue(part, old) for part in self.parts]
+        self._set_cells([(part, _continue(part, self.cells)) for part in kind.parts()])
         self.reserved_by = None
 
     def hold(self, until: Micros, now: Micros, reason: str | None = None) -> None:
@@ -127,24 +131,21 @@ class Meter:
 
     def clear(self) -> None:
         """Forget starts and holds; live leases stay."""
-        self.states = [part.new_state() for part in self.parts]
+        self._set_cells([(part, part.new_state()) for part in self.parts])
         self.release()
         self.reserved_by = None
 
     def used_and_allowed(self, now: Micros) -> tuple[int, int | None]:
         """How full the key is, by its fullest part; (0, None) when nothing limits it."""
         in_flight = len(self.leases)
-        pairs = [
-            (part.used(state, in_flight, now), part.allowed)
-            for part, state in zip(self.parts, self.states, strict=True)
-        ]
+        pairs = [(part.used(state, in_flight, now), part.allowed) for part, state in self.cells]
         return max(pairs, key=lambda pair: pair[0] / pair[1], default=(in_flight, None))
 
     def forgettable(self, now: Micros) -> bool:
         """True when a new meter would decide the same from now on."""
         if self.leases or self.refusals or self.hold_until > now or self.reserved_by is not None:
             return False
-        return all(part.forget_after(state) <= now for part, state in zip(self.parts, self.states, strict=True))
+        return all(part.forget_after(state) <= now for part, state in self.cells)
 
 
 def opens_at(keys: Sequence[tuple[Meter, int]]) -> Micros:

@@ -16,4 +16,4 @@ def joins_at(own: int, virtual_time: int) -> int:
 
 def after_start(own: int, virtual_time: int, cost: int = 1, weight: int = 1) -> int:
     """The turn of a group that just started; counted from now, so that time spent blocked is no credit."""
-    return max(own, virtual_time) + cost * ONE // weight
+    return (own if own > virtual_time else virtual_time) + cost * ONE // weight

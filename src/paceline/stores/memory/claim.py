@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from heapq import heappop, heappush
+from heapq import heappop
 
 from paceline.clock import NEVER, Micros
-from paceline.job import ACTIVE, JobRecord
+from paceline.job import JobRecord
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Ask, Claim, Outcome
 from paceline.stores.memory.finish import end_run
 from paceline.stores.memory.line import Choosing, Line
 from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import State
+from paceline.stores.memory.state import Leased, Permit, State
 
 
 def claim(state: State, ask: Ask, lost: list[str]) -> Claim:
@@ -32,13 +32,22 @@ def claim(state: State, ask: Ask, lost: list[str]) -> Claim:
     choosing = Choosing(now, budget, ask.tasks, also, ask.room)
     for line in lines:
         line.unblock_due(choosing)
-    jobs: list[JobRecord] = []
+    started: list[Row] = []
     if registry.reserved:
-        _serve_reserved(state, ask, choosing, lines, jobs)
-    _take_turns(state, ask, choosing, lines, jobs)
-    state.last_claims[ask.worker] = (ask.claim_id, [(job.id, job.fence) for job in jobs])
-    again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(jobs) < ask.slots)
-    return Claim(jobs=jobs, now=now, ask_again_at=again, lost=lost, needs_room=choosing.needs_room)
+        _serve_reserved(state, ask, choosing, lines, started)
+    _take_turns(state, ask, choosing, lines, started)
+    leased: Leased = [(row, row.fence) for row in started]
+    if leased:
+        state.lease(leased.copy(), now + ask.lease)
+    state.last_claims[ask.worker] = (ask.claim_id, leased)
+    again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
+    return Claim(
+        jobs=[row.record(now) for row in started],
+        now=now,
+        ask_again_at=again,
+        lost=lost,
+        needs_room=choosing.needs_room,
+    )
 
 
 def take_back(state: State, now: Micros, most: int) -> int:
@@ -46,34 +55,41 @@ def take_back(state: State, now: Micros, most: int) -> int:
     ends = state.lease_ends
     taken = 0
     while ends and ends[0][0] <= now and taken < most:
-        _, holder, fence = heappop(ends)
-        row = state.rows.get(holder)
-        if row is not None:
-            if row.state is ACTIVE and row.fence == fence and row.lease_until <= now:
-                end_run(state, row, Outcome.CRASHED, now, error="the worker that ran it died: its lease ended")
+        until, _, holders = heappop(ends)
+        while holders and taken < most:
+            holder, fence = holders.pop()
+            if holder.active and holder.fence == fence and holder.lease_until <= now:
+                _take_back(state, holder, now)
                 taken += 1
-            continue
-        permit = state.permits.get(holder)
-        if permit is not None and permit.lease_until <= now:
-            del state.permits[holder]
-            state.free(holder, permit.keys)
-            taken += 1
+        if holders:
+            state.lease(holders, until)
     return taken
+
+
+def _take_back(state: State, holder: Row | Permit, now: Micros) -> None:
+    if isinstance(holder, Row):
+        end_run(state, holder, Outcome.CRASHED, now, error="the worker that ran it died: its lease ended")
+    else:
+        end_permit(state, holder)
+
+
+def end_permit(state: State, permit: Permit) -> None:
+    """A permit was given back, or its process died."""
+    permit.active = False
+    del state.permits[permit.id]
+    state.free(permit.id, permit.keys)
 
 
 def next_lease_end(state: State) -> Micros:
     """When the first live lease ends, unless it is prolonged."""
     ends = state.lease_ends
     while ends:
-        until, holder, fence = ends[0]
-        row = state.rows.get(holder)
-        if row is not None:
-            if row.state is ACTIVE and row.fence == fence and row.lease_until == until:
+        until, _, holders = ends[0]
+        while holders:
+            holder, fence = holders[-1]
+            if holder.active and holder.fence == fence and holder.lease_until == until:
                 return until
-        else:
-            permit = state.permits.get(holder)
-            if permit is not None and permit.lease_until == until:
-                return until
+            holders.pop()
         heappop(ends)
     return NEVER
 
@@ -82,11 +98,11 @@ def _replay(state: State, ask: Ask, now: Micros) -> list[JobRecord] | None:
     """The same claim asked again, because its answer was lost: give those of its jobs that still run."""
     if not ask.claim_id:
         return None
-    claim_id, leases = state.last_claims.get(ask.worker, ("", []))
+    claim_id, leased = state.last_claims.get(ask.worker, ("", []))
     if claim_id != ask.claim_id:
         return None
-    rows = [(state.rows.get(job_id), fence) for job_id, fence in leases]
-    return [row.record(now) for row, fence in rows if row is not None and row.state is ACTIVE and row.fence == fence]
+    rows = [row for row, fence in leased if isinstance(row, Row) and row.active and row.fence == fence]
+    return [row.record(now) for row in rows]
 
 
 def _know(state: State, lines: list[Line], tasks: frozenset[str]) -> None:
@@ -97,13 +113,13 @@ def _know(state: State, lines: list[Line], tasks: frozenset[str]) -> None:
             line.reclassify()
 
 
-def _take_turns(state: State, ask: Ask, choosing: Choosing, lines: list[Line], jobs: list[JobRecord]) -> None:
+def _take_turns(state: State, ask: Ask, choosing: Choosing, lines: list[Line], started: list[Row]) -> None:
     """One job from each queue in turn, until the slots are full or nobody may start."""
     now = choosing.now
     waiting = list(lines)
-    while waiting and len(jobs) < ask.slots:
+    while waiting and len(started) < ask.slots:
         for line in tuple(waiting):
-            if any(meter.opens_at(1) > now for meter in choosing.also):
+            if choosing.also and any(meter.opens_at(1) > now for meter in choosing.also):
                 return
             row = line.choose(choosing)
             if row is None:
@@ -111,12 +127,13 @@ def _take_turns(state: State, ask: Ask, choosing: Choosing, lines: list[Line], j
                 if choosing.needs_room:
                     return
                 continue
-            jobs.append(_start(state, ask, choosing, line, row))
-            if len(jobs) >= ask.slots:
+            _start(ask, choosing, line, row)
+            started.append(row)
+            if len(started) >= ask.slots:
                 return
 
 
-def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> JobRecord:
+def _start(ask: Ask, choosing: Choosing, line: Line, row: Row) -> None:
     now = choosing.now
     cost = row.job.cost
     keys = row.lane.keys_for(row)
@@ -128,13 +145,11 @@ def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> 
     row.fence += 1
     row.worker = ask.worker
     row.lease_until = now + ask.lease
-    heappush(state.lease_ends, (row.lease_until, row.job.id, row.fence))
     if choosing.room is not None:
         choosing.room -= cost_under(cost, "")
-    return row.record(now)
 
 
-def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line], jobs: list[JobRecord]) -> None:
+def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line], started: list[Row]) -> None:
     """Jobs that a limit is kept free for go first; reservations that no longer hold are given up."""
     now = choosing.now
     for meter in list(state.registry.reserved):
@@ -146,9 +161,10 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
             continue
         opens = max(other.opens_at(cost) for other, cost in row.lane.keys_for(row))
         meter.reserved_until = opens if opens > now else meter.reserved_deadline
-        mine = line in lines and len(jobs) < ask.slots and row.lane.cls in line.visible(ask.tasks)
+        mine = line in lines and len(started) < ask.slots and row.lane.cls in line.visible(choosing)
         if opens <= now and mine and line.consider(row.lane, row, choosing):
-            jobs.append(_start(state, ask, choosing, line, row))
+            _start(ask, choosing, line, row)
+            started.append(row)
             state.listeners.wake_all()
 
 

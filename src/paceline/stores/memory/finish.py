@@ -22,7 +22,7 @@ def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
             continue
         for hold in end.holds:
             hold_key(state, hold, now)
-        due_at = _due_at(row, end, now)
+        due_at = _due_at(row, end, now) if end.outcome is Outcome.RETRY else now
         end_run(state, row, end.outcome, now, due_at=due_at, result=end.result, error=end.error)
     return lost
 
@@ -90,7 +90,8 @@ def end_job(state: State, row: Row, final: JobState, now: Micros) -> None:
     job = row.job
     if job.unique is not None and line.unique.get(job.unique) is row:
         del line.unique[job.unique]
-    state.listeners.finished(job.id, lambda: row.record(now))
+    if state.listeners.waiters:
+        state.listeners.finished(job.id, row.record(now))
     if job.keep == 0:
         line.counts[final] -= 1
         del state.rows[job.id]

@@ -6,7 +6,7 @@ A lane holds the waiting jobs of one class and group; its head decides for it. A
 from __future__ import annotations
 
 from enum import Enum
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Any
 
 from paceline.clock import NEVER, Micros
@@ -79,7 +79,7 @@ class Lane:
     def keys_for(self, row: Row) -> Keys:
         """The keys that a job of this lane is charged to, with what it takes from each."""
         cost = row.job.cost
-        if cost == 1:
+        if cost == 1 or not self.unit_keys:
             return self.unit_keys
         return [(meter, cost_under(cost, meter.key[0])) for meter, _ in self.unit_keys]
 
@@ -124,7 +124,11 @@ class Lane:
         ticket = self.group.ticket
         if self.pushed != ticket:
             self.pushed = ticket
-            heappush(self.cls.ready, (ticket, self))
+            ready = self.cls.ready
+            if ready and ready[0][1] is self:
+                heapreplace(ready, (ticket, self))
+            else:
+                heappush(ready, (ticket, self))
 
     def file_until(self, until: Micros) -> None:
         """File the lane as blocked until an instant, or parked when only a finish can help."""

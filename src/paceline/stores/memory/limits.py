@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappush
 
 import msgspec
 
@@ -12,7 +11,7 @@ from paceline.errors import ConfigError, NeverFits
 from paceline.limits import Limit
 from paceline.limits.admission import charge, opens_at
 from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
-from paceline.stores.memory.claim import take_back
+from paceline.stores.memory.claim import end_permit, take_back
 from paceline.stores.memory.finish import hold_key
 from paceline.stores.memory.lanes import Keys
 from paceline.stores.memory.registry import LaneMeter
@@ -154,17 +153,17 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
             meter.count(cost, now)
         return Grant(True, now)
     charge(keys, permit, now)
-    state.permits[permit] = Permit(permit, keys, now, now + lease)
-    heappush(ends, (now + lease, permit, 0))
+    holder = state.permits[permit] = Permit(permit, keys, now, now + lease)
+    state.lease([(holder, 0)], now + lease)
     return Grant(True, now, leased=True)
 
 
 def give_back(state: State, permits: Sequence[str]) -> None:
     """End permits: their slots are free."""
     for permit_id in permits:
-        permit = state.permits.pop(permit_id, None)
+        permit = state.permits.get(permit_id)
         if permit is not None:
             for meter, _ in permit.keys:
                 if meter.refusals:
                     meter.succeeded(permit.started_at)
-            state.free(permit_id, permit.keys)
+            end_permit(state, permit)

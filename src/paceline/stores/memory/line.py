@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from paceline.clock import NEVER, Micros
@@ -20,7 +19,7 @@ from paceline.stores.memory.rows import Row
 class Choosing:
     """One claim on its way: what it may still move and take, and what it learned about waiting."""
 
-    __slots__ = ("also", "budget", "needs_room", "now", "room", "tasks")
+    __slots__ = ("also", "budget", "needs_room", "now", "room", "tasks", "visible")
 
     def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
         self.now = now
@@ -29,6 +28,7 @@ class Choosing:
         self.also = also
         self.room = room
         self.needs_room = 0
+        self.visible: dict[Line, list[LaneClass]] = {}
 
 
 class Line:
@@ -219,12 +219,15 @@ class Line:
 
     # choosing
 
-    def visible(self, tasks: frozenset[str] | None) -> Iterator[LaneClass]:
-        """The classes whose jobs this worker can run and that are not paused."""
-        number = None if tasks is None else self.tasksets[tasks]
-        for cls in self.classes.values():
-            if not cls.paused and (number is None or number in cls.known_by):
-                yield cls
+    def visible(self, choosing: Choosing) -> list[LaneClass]:
+        """The classes whose jobs this worker can run and that are not paused; looked up once in a claim."""
+        found = choosing.visible.get(self)
+        if found is None:
+            number = None if choosing.tasks is None else self.tasksets[choosing.tasks]
+            classes = self.classes.values()
+            found = [cls for cls in classes if not cls.paused and (number is None or number in cls.known_by)]
+            choosing.visible[self] = found
+        return found
 
     def unblock_due(self, choosing: Choosing) -> None:
         """File lanes whose time has come as ready."""
@@ -244,7 +247,7 @@ class Line:
         now = choosing.now
         while choosing.budget > 0:
             best: Lane | None = None
-            for cls in self.visible(choosing.tasks):
+            for cls in self.visible(choosing):
                 lane = cls.first_ready()
                 if lane is not None and (best is None or lane.group.ticket < best.group.ticket):
                     if cls.shared and cls.opens_at() > now:
@@ -253,6 +256,9 @@ class Line:
             if best is None:
                 return None
             row = best.head()
+            if row.job.cost == 1 and not best.meters and not choosing.also and choosing.room is None:
+                # Its class admits a start of cost 1, and nothing else is asked.
+                return row
             verdict = self.consider(best, row, choosing)
             if verdict is not None:
                 return row if verdict else None
@@ -274,7 +280,10 @@ class Line:
             self.fail_misfit(row, *misfit, now)
             choosing.budget -= 1
             return None
-        reserved = max((m.reserved_until for m in lane.meters if m.reserved_by not in (None, row.job.id)), default=0)
+        reserved = 0
+        if self.registry.reserved:
+            taken = [meter.reserved_until for meter in lane.meters if meter.reserved_by not in (None, row.job.id)]
+            reserved = max(taken, default=0)
         if reserved <= now and opens_at(keys) <= now:
             return True
         choosing.budget -= 1
@@ -301,12 +310,13 @@ class Line:
         lane.cls.waiting -= 1
         group.waiting -= 1
         group.size -= 1
-        virtual_time = self.virtual_time = max(self.virtual_time, group.turn)
+        if group.turn > self.virtual_time:
+            self.virtual_time = group.turn
         self.filings += 1
-        weight = job.cost if isinstance(job.cost, int) else 1
-        group.take_turn(after_start(group.turn, virtual_time, weight), self.filings)
-        for meter, cost in keys:
-            meter.charge(job.id, cost, now)
+        cost = job.cost if isinstance(job.cost, int) else 1
+        group.take_turn(after_start(group.turn, self.virtual_time, cost), self.filings)
+        for meter, taken in keys:
+            meter.charge(job.id, taken, now)
             if self.registry.reserved and meter.reserved_by is None:
                 self.registry.reserved.pop(meter, None)
         row.keys = keys
@@ -360,7 +370,7 @@ class Line:
         at = self.next_due()
         if self.paused:
             return at
-        for cls in self.visible(choosing.tasks):
+        for cls in self.visible(choosing):
             shared = cls.opens_at()
             if shared >= NEVER:
                 for meter in cls.shared:

@@ -41,7 +41,7 @@ class Listeners:
     def __init__(self) -> None:
         self._all: dict[MemoryListener, None] = {}
         self._by_queue: dict[str, dict[MemoryListener, None]] = {}
-        self._waiters: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]] = {}
+        self.waiters: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]] = {}
 
     def listen(self, queues: Sequence[str], worker: str | None) -> MemoryListener:
         listener = MemoryListener(queues, worker, self._forget)
@@ -71,23 +71,21 @@ class Listeners:
         """A future for the final record of a job."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[JobRecord] = loop.create_future()
-        self._waiters.setdefault(job_id, []).append((loop, future))
+        self.waiters.setdefault(job_id, []).append((loop, future))
         return future
 
     def stop_waiting(self, job_id: str, future: asyncio.Future[JobRecord]) -> None:
-        left = [pair for pair in self._waiters.get(job_id, ()) if pair[1] is not future]
+        left = [pair for pair in self.waiters.get(job_id, ()) if pair[1] is not future]
         if left:
-            self._waiters[job_id] = left
+            self.waiters[job_id] = left
         else:
-            self._waiters.pop(job_id, None)
+            self.waiters.pop(job_id, None)
 
-    def finished(self, job_id: str, record: Callable[[], JobRecord]) -> None:
+    def finished(self, job_id: str, record: JobRecord) -> None:
         """Tell those who wait for this job."""
-        if not self._waiters:
-            return
-        for loop, future in self._waiters.pop(job_id, ()):
+        for loop, future in self.waiters.pop(job_id, ()):
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_resolve, future, record())
+                loop.call_soon_threadsafe(_resolve, future, record)
 
     def _forget(self, listener: MemoryListener) -> None:
         self._all.pop(listener, None)

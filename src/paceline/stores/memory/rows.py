@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from paceline.clock import Micros
-from paceline.job import DELAYED, WAITING, JobRecord, JobState, NewJob
+from paceline.job import ACTIVE, DELAYED, WAITING, JobRecord, JobState, NewJob
 
 
 class Row(msgspec.Struct, eq=False):
@@ -39,6 +39,11 @@ class Row(msgspec.Struct, eq=False):
     def __lt__(self, other: Row) -> bool:
         """Only reached when two heap entries are of one job: any order will do."""
         return False
+
+    @property
+    def active(self) -> bool:
+        """True while it runs."""
+        return self.state is ACTIVE
 
     def seen(self, now: Micros) -> JobState:
         """Its state for those who look: a delayed job that is due is waiting, whether a claim noticed or not."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import heappush
+
 from paceline.clock import Clock, Micros
 from paceline.errors import JobNotFound
 from paceline.stores.interface import WorkerRecord
@@ -15,13 +17,19 @@ from paceline.stores.memory.rows import Row
 class Permit:
     """A start that is no job, and the keys it holds."""
 
-    __slots__ = ("id", "keys", "lease_until", "started_at")
+    __slots__ = ("active", "fence", "id", "keys", "lease_until", "started_at")
 
     def __init__(self, id: str, keys: Keys, started_at: Micros, lease_until: Micros) -> None:
         self.id = id
         self.keys = keys
         self.started_at = started_at
         self.lease_until = lease_until
+        self.fence = 0
+        self.active = True
+
+
+Leased = list[tuple[Row | Permit, int]]
+"""Who holds leases that end together, with their fences."""
 
 
 class State:
@@ -34,9 +42,10 @@ class State:
         self.registry = Registry()
         self.listeners = Listeners()
         self.permits: dict[str, Permit] = {}
-        self.lease_ends: list[tuple[Micros, str, int]] = []
+        self.lease_ends: list[tuple[Micros, int, Leased]] = []
+        self._leasings = 0
         self.workers: dict[str, WorkerRecord] = {}
-        self.last_claims: dict[str, tuple[str, list[tuple[str, int]]]] = {}
+        self.last_claims: dict[str, tuple[str, Leased]] = {}
         self.orders = 0
         self._latest: Micros = 0
 
@@ -50,6 +59,11 @@ class State:
             for name in self.registry.expire(now):
                 self.limit_opened(name)
         return now
+
+    def lease(self, holders: Leased, until: Micros) -> None:
+        """Note when leases end; what was taken together is looked at together."""
+        self._leasings += 1
+        heappush(self.lease_ends, (until, self._leasings, holders))
 
     def line(self, name: str) -> Line:
         found = self.lines.get(name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
-from heapq import heappush
 
 import msgspec
 
@@ -35,7 +34,7 @@ from paceline.stores.interface import (
 )
 from paceline.stores.memory import claim, finish, insert, limits, manage, read
 from paceline.stores.memory.listeners import MemoryListener
-from paceline.stores.memory.state import State
+from paceline.stores.memory.state import Leased, State
 
 
 class MemoryStore:
@@ -91,16 +90,19 @@ class MemoryStore:
             if known is not None:
                 state.workers[worker] = msgspec.structs.replace(known, seen_at=now)
             lost, cancel = [], []
+            renewed: Leased = []
             for held in leases:
                 row = state.rows.get(held.id)
                 holder = row if row is not None else state.permits.get(held.id)
-                if holder is None or (row is not None and (row.state is not ACTIVE or row.fence != held.fence)):
+                if holder is None or not holder.active or holder.fence != held.fence:
                     lost.append(held.id)
                     continue
                 holder.lease_until = now + lease
-                heappush(state.lease_ends, (holder.lease_until, held.id, held.fence))
+                renewed.append((holder, held.fence))
                 if row is not None and row.cancel_asked:
                     cancel.append(held.id)
+            if renewed:
+                state.lease(renewed, now + lease)
             return Extended(lost, cancel)
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
