@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -56,24 +57,36 @@ class _Keeper:
         self._store = store
         self._held: dict[str, None] = {}
         self._heartbeat: Heartbeat | None = None
+        self._idle_beats = 0
+        self._lock = threading.Lock()
 
     def keep(self, permit_id: str) -> None:
-        self._held[permit_id] = None
-        if self._heartbeat is None:
-            self._heartbeat = Heartbeat(
-                self._store, f"permits:{new_id()}", LEASE, self._leases, self._heard, lambda: None
-            )
-            self._heartbeat.start()
+        with self._lock:
+            self._held[permit_id] = None
+            self._idle_beats = 0
+            if self._heartbeat is None:
+                name = f"permits:{new_id()}"
+                self._heartbeat = Heartbeat(self._store, name, LEASE, self._leases, self._heard, lambda: None)
+                self._heartbeat.start()
 
     async def give_back(self, permit_id: str) -> None:
         self._held.pop(permit_id, None)
         await self._store.give_back([permit_id])
-        if not self._held and self._heartbeat is not None:
-            heartbeat, self._heartbeat = self._heartbeat, None
-            heartbeat.end()
+        if not self._held and self._store.clock.virtual:
+            self._end()
 
     def _leases(self) -> list[Lease]:
-        return [Lease(permit_id, 0) for permit_id in self._held.copy()]
+        """Asked at every beat, from its thread; a keeper that holds nothing for two beats ends."""
+        with self._lock:
+            self._idle_beats = 0 if self._held else self._idle_beats + 1
+            if self._idle_beats >= 2:
+                self._end()
+            return [Lease(permit_id, 0) for permit_id in self._held]
+
+    def _end(self) -> None:
+        heartbeat, self._heartbeat = self._heartbeat, None
+        if heartbeat is not None:
+            heartbeat.end()
 
     def _heard(self, heard: Extended) -> None:
         for permit_id in heard.lost:
@@ -116,7 +129,7 @@ class _Acquires:
     """Asking a store for permits, one waiter after the other."""
 
     declarations: Declarations
-    _lines: dict[Any, asyncio.Lock]
+    _lines: weakref.WeakValueDictionary[Any, asyncio.Lock]
 
     async def _try(self, targets: tuple[Target, ...]) -> tuple[Permit | None, Grant]:
         store = await self.declarations.ready()
@@ -195,7 +208,7 @@ class Limiter(_Acquires):
     ) -> None:
         self.name = check_name(name, option="name")
         self.declarations = declarations or Declarations(shared_store(store))
-        self._lines = {}
+        self._lines = weakref.WeakValueDictionary()
         self._started: deque[str] = deque()
         self._unit = (Target(name),)
         self._unlimited = isinstance(kind, Unlimited)

@@ -167,7 +167,7 @@ class Queue:
         await (await self._declarations.ready()).pause(self.name, task, group, paused)
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self._closed or self._declarations.closed:
             raise QueueClosed(f"queue {self.name!r} is closed; make a new Queue to add jobs")
 
 

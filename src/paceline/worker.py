@@ -32,6 +32,9 @@ log = logging.getLogger("paceline.worker")
 INSURANCE: Micros = 30 * SECOND
 """No wait is longer, in case a wake-up gets lost; how often that was needed is counted."""
 
+VIRTUAL_GRACE = 0.1
+"""Real seconds that handlers get at the end of `async with worker` when a test moves the clock."""
+
 
 class Worker:
     """Claims, runs, finishes: `Worker("webhooks", deliver, store=store, concurrency=5, limiter=Rate(20, per="1s"))`.
@@ -158,15 +161,20 @@ class Worker:
     async def _stop_alone(self, grace: Duration) -> None:
         until = self._store.clock.now() + parse_duration(grace, option="grace", zero=True)
         listener, done = self._listener, self._done
-        self._stopping = True
+        self._ask_to_stop()
         if listener is None or done is None:
             return
-        listener.event.set()
         if not await self._store.clock.wait(done, until):
             self._grace_over = True
             self._slots.stop_all("stop")
             listener.event.set()
             await done.wait()
+
+    def _ask_to_stop(self) -> None:
+        for worker in (self, *self._crew):
+            worker._stopping = True
+            if worker._listener is not None:
+                worker._listener.event.set()
 
     def pause(self) -> None:
         """Claim nothing until `resume()`; only this worker, and only as long as it lives."""
@@ -193,9 +201,15 @@ class Worker:
 
     async def __aexit__(self, *error: object) -> None:
         background, self._background = self._background, None
-        if background is not None:
-            await self.stop()
-            await background
+        if background is None:
+            return
+        if self._store.clock.virtual:
+            # Nobody moves the clock while the test waits here: handlers get a moment of real time instead.
+            self._ask_to_stop()
+            await asyncio.wait([background], timeout=VIRTUAL_GRACE)
+            await self.stop(grace=0)
+        await self.stop()
+        await background
 
     # the loop
 

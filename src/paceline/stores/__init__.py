@@ -41,7 +41,7 @@ def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
     key = (where, namespace or "default")
     with _lock:
         store = _shared.get(key)
-        if store is None or getattr(store, "closed", False):
+        if store is None:
             store = _shared[key] = open_store(where, namespace=key[1])
         return store
 

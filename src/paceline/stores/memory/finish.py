@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, CANCELLED, COMPLETED, FAILED, JobState
 from paceline.stores.interface import MAX_CRASHES, Finish, Hold, Outcome
+from paceline.stores.memory.registry import LaneMeter
 from paceline.stores.memory.rows import Row
 from paceline.stores.memory.state import State
 
@@ -33,11 +34,15 @@ def hold_key(state: State, hold: Hold, now: Micros) -> None:
         state.registry.declare([hold.create])
         state.reclassify()
     limit = state.registry.require(hold.limit)
-    meters = (
-        state.registry.meters_of(hold.limit)
-        if limit.by == "group" and hold.group is None
-        else [state.registry.require_key(hold.limit, hold.group if limit.by == "group" else None)]
-    )
+    meters: list[LaneMeter]
+    if limit.by == "group" and hold.group is None:
+        meters = state.registry.meters_of(hold.limit)
+        until = hold.until if hold.until is not None else now + (hold.for_ or 0)
+        known = state.registry.held_limits.get(hold.limit)
+        if known is None or until > known[0]:
+            state.registry.held_limits[hold.limit] = (until, hold.reason)
+    else:
+        meters = [state.registry.require_key(hold.limit, hold.group)]
     for meter in meters:
         if hold.until is not None:
             meter.hold(hold.until, now, hold.reason)

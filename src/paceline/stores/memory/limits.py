@@ -69,6 +69,8 @@ def hold(state: State, holds: Sequence[Hold]) -> None:
 def release(state: State, name: str, group: str | None) -> None:
     """Lift the hold of a key, or of all keys of a limit."""
     state.registry.require(name)
+    if group is None:
+        state.registry.held_limits.pop(name, None)
     for meter in state.registry.meters_of(name):
         if group is None or meter.key[1] == group:
             meter.release()

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
+from paceline.errors import JobNotFound
 from paceline.job import JobRecord
 
 
@@ -87,10 +88,21 @@ class Listeners:
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, future, record)
 
+    def removed(self, job_id: str) -> None:
+        """A job is gone before it finished: those who wait for it get `JobNotFound`."""
+        for loop, future in self.waiters.pop(job_id, ()):
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_reject, future, JobNotFound(job_id))
+
     def _forget(self, listener: MemoryListener) -> None:
         self._all.pop(listener, None)
         for queue in listener.queues:
             self._by_queue.get(queue, {}).pop(listener, None)
+
+
+def _reject(future: asyncio.Future[JobRecord], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)
 
 
 def _resolve(future: asyncio.Future[JobRecord], record: JobRecord) -> None:

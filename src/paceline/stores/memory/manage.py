@@ -80,6 +80,7 @@ def remove(state: State, line: Line, row: Row) -> None:
         del line.unique[row.job.unique]
     del state.rows[row.job.id]
     del line.rows[row.job.id]
+    state.listeners.removed(row.job.id)
 
 
 def drain(state: State, queue: str) -> int:

@@ -35,6 +35,7 @@ class Registry:
         self.meters: dict[Key, LaneMeter] = {}
         self.by_limit: dict[str, dict[Key, None]] = {}
         self.reserved: dict[LaneMeter, None] = {}
+        self.held_limits: dict[str, tuple[Micros, str | None]] = {}
         self.next_expiry: Micros = NEVER
 
     def declare(self, limits: Iterable[Limit]) -> tuple[list[Changed], bool]:
@@ -89,6 +90,9 @@ class Registry:
         if meter is None:
             meter = self.meters[key] = LaneMeter(key, self.kind(name, group))
             self.by_limit.setdefault(name, {})[key] = None
+            if name in self.held_limits:
+                # The limit was held for all of its groups: also for those that come later.
+                meter.hold_until, meter.hold_reason = self.held_limits[name]
         return meter
 
     def meters_of(self, name: str) -> list[LaneMeter]:

@@ -10,7 +10,7 @@ import msgspec
 
 from paceline.clock import Clock, Micros, SystemClock
 from paceline.codec import MAX_PAYLOAD
-from paceline.errors import ConfigError, StoreUnavailable
+from paceline.errors import ConfigError
 from paceline.job import ACTIVE, FINISHED, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
@@ -50,17 +50,15 @@ class MemoryStore:
         self.max_payload = max_payload
         self.state = State(self.clock)
         self._lock = threading.RLock()
-        self.closed = False
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self.namespace!r}>"
 
     async def open(self) -> None:
-        if self.closed:
-            raise StoreUnavailable("this memory store was closed; open a new one")
+        return None
 
     async def close(self) -> None:
-        self.closed = True
+        # What is in memory stays until the process ends: others may use the same store.
         self.state.listeners.wake_all()
 
     # a job's life
