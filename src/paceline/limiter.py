@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import weakref
 from collections import deque
@@ -27,6 +28,9 @@ from paceline.upkeep.heartbeat import Heartbeat
 LEASE: Micros = 30 * SECOND
 """A permit's slot comes back this long after its process died."""
 
+# Permits are named by the process and a number: unique over processes, and cheap to make.
+_new_permit_id = map(f"permit:{new_id()}:{{}}".format, itertools.count()).__next__
+
 
 class Permit:
     """The right to have started. `await permit.release()`, or `async with permit:`, frees its slot."""
@@ -48,6 +52,9 @@ class Permit:
 
     async def __aexit__(self, *error: object) -> None:
         await self.release()
+
+
+_FREE = Permit("", None)
 
 
 class _Keeper:
@@ -131,17 +138,12 @@ class _Acquires:
     declarations: Declarations
     _lines: weakref.WeakValueDictionary[Any, asyncio.Lock]
 
-    async def _try(self, targets: tuple[Target, ...]) -> tuple[Permit | None, Grant]:
-        store = await self.declarations.ready()
-        permit_id = new_id()
-        grant = await store.acquire(targets, permit_id, LEASE)
-        if not grant.granted:
-            return None, grant
+    def _permit(self, store: Store, permit_id: str, grant: Grant) -> Permit:
+        """The permit of a grant; one that holds no slot has nothing to give back."""
         if not grant.leased:
-            return Permit(permit_id, None), grant
-        keeper = _keeper(store)
-        keeper.keep(permit_id)
-        return Permit(permit_id, keeper), grant
+            return _FREE
+        _keeper(store).keep(permit_id)
+        return Permit(permit_id, _keeper(store))
 
     async def _wait_for_permit(self, targets: tuple[Target, ...], timeout: Micros | None) -> Permit:
         store = await self.declarations.ready()
@@ -155,9 +157,10 @@ class _Acquires:
         try:
             while True:
                 listener.event.clear()
-                permit, grant = await self._try(targets)
-                if permit is not None:
-                    return permit
+                permit_id = _new_permit_id()
+                grant = await store.acquire(targets, permit_id, LEASE)
+                if grant.granted:
+                    return self._permit(store, permit_id, grant)
                 if clock.now() >= deadline:
                     raise TimeoutError("no permit within the timeout; nothing was charged")
                 await clock.wait(listener.event, min(grant.until, deadline, clock.now() + LEASE))
@@ -211,6 +214,7 @@ class Limiter(_Acquires):
         self._lines = weakref.WeakValueDictionary()
         self._started: deque[str] = deque()
         self._unit = (Target(name),)
+        self._spare_id = ""
         self._unlimited = isinstance(kind, Unlimited)
         if kind is not None and not self._unlimited:
             self.declarations.add(Limit.for_code(name, check_kind(kind, option="kind"), backoff))
@@ -233,10 +237,20 @@ class Limiter(_Acquires):
 
     async def try_acquire(self, cost: int = 1, *, group: str | None = None) -> Permit | None:
         """A permit, or None when refused; nothing is charged then."""
-        targets = self._unit if cost == 1 and group is None else self._targets(cost, group)
+        targets = self._unit if cost == 1 and group is None and cost is not True else self._targets(cost, group)
         if self._unlimited:
-            return Permit("", None)
-        return (await self._try(targets))[0]
+            return _FREE
+        declarations = self.declarations
+        if declarations.waiting:
+            await declarations.ready()
+        store = declarations.store
+        # A name that is not used is kept: making one costs as much as a refusal.
+        permit_id, self._spare_id = self._spare_id or _new_permit_id(), ""
+        grant = await store.acquire(targets, permit_id, LEASE)
+        if grant.leased:
+            return self._permit(store, permit_id, grant)
+        self._spare_id = permit_id
+        return _FREE if grant.granted else None
 
     def _targets(self, cost: int, group: str | None) -> tuple[Target, ...]:
         check_count(cost, option="cost")
@@ -255,7 +269,7 @@ class Limiter(_Acquires):
         if self._unlimited:
             return
         store = await self.declarations.ready()
-        permit_id = new_id()
+        permit_id = _new_permit_id()
         grant = await store.acquire(self._unit, permit_id, LEASE, force=True)
         if grant.leased:
             _keeper(store).keep(permit_id)

@@ -15,13 +15,14 @@ log = logging.getLogger("paceline.limits")
 class Declarations:
     """What one app, queue, worker or limiter declares; `await ready()` before anything that touches the store."""
 
-    __slots__ = ("_opened", "_pending", "closed", "declared", "store")
+    __slots__ = ("_pending", "closed", "declared", "store", "waiting")
 
     def __init__(self, store: Store, limits: Iterable[Limit] = ()) -> None:
         self.store = store
         self.declared: dict[str, Limit] = {}
         self._pending: dict[str, Limit] = {}
-        self._opened = False
+        self.waiting = True
+        """True while the store is not open or a declaration is not written."""
         self.closed = False
         for limit in limits:
             self.add(limit)
@@ -42,6 +43,7 @@ class Declarations:
             )
         if known is None:
             self.declared[limit.name] = self._pending[limit.name] = limit
+            self.waiting = True
         return limit
 
     def forget(self, name: str) -> None:
@@ -51,10 +53,9 @@ class Declarations:
 
     async def ready(self) -> Store:
         """The store, open and knowing every declared limit."""
-        if self._opened and not self._pending:
+        if not self.waiting:
             return self.store
         await self.store.open()
-        self._opened = True
         pending, self._pending = self._pending, {}
         if pending:
             try:
@@ -69,4 +70,5 @@ class Declarations:
                     change.old,
                     change.new,
                 )
+        self.waiting = bool(self._pending)
         return self.store

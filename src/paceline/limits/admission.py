@@ -20,6 +20,7 @@ class Meter:
 
     __slots__ = (
         "cells",
+        "closed_until",
         "counts_leases",
         "held_at",
         "hold_reason",
@@ -43,6 +44,8 @@ class Meter:
         self.hold_until: Micros = 0
         self.hold_reason: str | None = None
         self.held_at: Micros = 0
+        self.closed_until: Micros = 0
+        """Known to refuse every start before this instant; starts only make it later, so it needs no new look."""
         self.refusals = 0
         self.reserved_by: str | None = None
         self.reserved_until: Micros = 0
@@ -103,6 +106,7 @@ class Meter:
         if kind == self.kind:
             return
         self.kind = kind
+        self.closed_until = 0
         self._set_cells([(part, _continue(part, self.cells)) for part in kind.parts()])
         self.reserved_by = None
 
@@ -122,6 +126,7 @@ class Meter:
         """Lift the hold; what was counted stays."""
         self.hold_until = 0
         self.hold_reason = None
+        self.closed_until = 0
         self.refusals = 0
 
     def succeeded(self, started_at: Micros) -> None:

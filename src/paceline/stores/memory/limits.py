@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.errors import ConfigError, NeverFits
 from paceline.limits import Limit
-from paceline.limits.admission import charge, opens_at
+from paceline.limits.admission import charge
 from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
 from paceline.stores.memory.claim import end_permit, take_back
 from paceline.stores.memory.finish import hold_key
@@ -133,23 +133,27 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
     ends = state.lease_ends
     if ends and ends[0][0] <= now:
         take_back(state, now, 64)
-    registry = state.registry
     keys: Keys = []
+    until = 0
+    leased = False
     for target in targets:
-        meter = registry.meters.get((target.limit, target.group)) or registry.require_key(target.limit, target.group)
-        if not meter.fits(target.cost):
-            raise NeverFits(target.limit, target.cost, meter.most())
-        keys.append((meter, target.cost))
-    if not force:
-        until = opens_at(keys)
-        for meter, _ in keys:
-            if meter.reserved_by is not None and now < meter.reserved_deadline:
-                until = max(until, meter.reserved_until)
-        if until > now:
-            for meter, _ in keys:
-                meter.awaited = True
-            return Grant(False, now, until)
-    if not any(meter.counts_leases for meter, _ in keys):
+        cost = target.cost
+        meter = state.registry.meters.get((target.limit, target.group))
+        if meter is None or cost > 1:
+            meter = _fitting(state, target)
+        elif now < meter.closed_until and not force:
+            return Grant(False, now, meter.closed_until)
+        opens = meter.opens_at(cost)
+        if opens > until:
+            until = opens
+        if meter.reserved_by is not None and now < meter.reserved_deadline:
+            until = max(until, meter.reserved_until)
+        leased |= meter.counts_leases
+        keys.append((meter, cost))
+    if until > now and not force:
+        _note_refusal(keys, until)
+        return Grant(False, now, until)
+    if not leased:
         # Nothing is held, so there is nothing to give back or to renew.
         for meter, cost in keys:
             meter.count(cost, now)
@@ -157,7 +161,24 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
     charge(keys, permit, now)
     holder = state.permits[permit] = Permit(permit, keys, now, now + lease)
     state.lease([(holder, 0)], now + lease)
-    return Grant(True, now, leased=True)
+    return Grant(True, now, 0, True)
+
+
+def _note_refusal(keys: Keys, until: Micros) -> None:
+    """Remember who waits for a slot, or that a key is closed for a while."""
+    if until >= NEVER:
+        for meter, _ in keys:
+            meter.awaited = True
+    elif len(keys) == 1 and keys[0][1] == 1 and keys[0][0].reserved_by is None:
+        keys[0][0].closed_until = until
+
+
+def _fitting(state: State, target: Target) -> LaneMeter:
+    """The meter of a target; a cost that never fits is refused here."""
+    meter = state.registry.require_key(target.limit, target.group)
+    if not meter.fits(target.cost):
+        raise NeverFits(target.limit, target.cost, meter.most())
+    return meter
 
 
 def give_back(state: State, permits: Sequence[str]) -> None:

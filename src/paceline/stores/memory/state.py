@@ -52,9 +52,10 @@ class State:
     def now(self) -> Micros:
         """The store's time; it stands still rather than go back. Overrides whose time is over end here."""
         now = self.clock.now()
-        if now < self._latest:
+        if now > self._latest:
+            self._latest = now
+        else:
             now = self._latest
-        self._latest = now
         if now >= self.registry.next_expiry:
             for name in self.registry.expire(now):
                 self.limit_opened(name)
