@@ -118,7 +118,7 @@ class App:
             task: Task[Any, Any, Any] = Task(
                 function,
                 self._declarations,
-                name=name or function.__name__,
+                name=function.__name__ if name is None else name,
                 queue=queue,
                 options=options,
                 isolation=isolation,

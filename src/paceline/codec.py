@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from typing import Any
 
 import msgspec
@@ -22,12 +23,32 @@ def encode(value: Any, *, maximum: int = MAX_PAYLOAD, what: str = "data") -> byt
     if value is None:
         return NULL
     try:
+        if type(value) not in _SAFE:
+            _check_numbers(value, what)
         body = _encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise NotSerializable(f"{what} {_short(value)} cannot be written as JSON: {error}") from error
     if len(body) > maximum:
         raise PayloadTooLarge(len(body), maximum)
     return body
+
+
+_SAFE = (str, int, bool, bytes)
+
+
+def _check_numbers(value: Any, what: str) -> None:
+    """JSON has no NaN and no infinity: they would silently become null."""
+    if isinstance(value, float):
+        if value != value or value in (math.inf, -math.inf):
+            raise NotSerializable(f"{what} {value!r} cannot be written as JSON: NaN and infinity are no JSON numbers")
+    elif isinstance(value, dict):
+        for part in value.values():
+            if type(part) not in _SAFE:
+                _check_numbers(part, what)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for part in value:
+            if type(part) not in _SAFE:
+                _check_numbers(part, what)
 
 
 def decode(body: bytes) -> Any:

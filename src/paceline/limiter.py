@@ -154,11 +154,12 @@ class _Acquires:
         if not await _locked_before(line, deadline, store):
             raise TimeoutError("no permit within the timeout; nothing was charged")
         listener = store.listen(())
+        permit_id = _new_permit_id()
+        grant = None
         try:
             while True:
                 listener.event.clear()
-                permit_id = _new_permit_id()
-                grant = await store.acquire(targets, permit_id, LEASE)
+                grant = await store.acquire(targets, permit_id, LEASE, waits=True)
                 if grant.granted:
                     return self._permit(store, permit_id, grant)
                 if clock.now() >= deadline:
@@ -167,6 +168,8 @@ class _Acquires:
         finally:
             listener.close()
             line.release()
+            if grant is not None and not grant.granted:
+                await store.give_back([permit_id])
 
 
 async def _locked_before(line: asyncio.Lock, deadline: Micros, store: Store) -> bool:
@@ -227,6 +230,10 @@ class Limiter(_Acquires):
         if self._unlimited:
             return ()
         return (self.name,) if store is self.declarations.store else None
+
+    async def write_declarations(self) -> None:
+        """Make sure the store knows the limit."""
+        await self.declarations.ready()
 
     # permits
 
@@ -334,6 +341,11 @@ class CompositeLimiter:
                 return None
             names.extend(found)
         return tuple(dict.fromkeys(names))
+
+    async def write_declarations(self) -> None:
+        """Make sure the store knows the limits it is made of."""
+        for limiter in self._limiters:
+            await limiter.write_declarations()  # type: ignore[attr-defined]  # only asked of those that live in a store
 
     async def can_proceed(self) -> bool:
         """True when every part says so; the first refusal ends the question."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypedDict
@@ -192,6 +192,6 @@ def _check_priority(value: object) -> int:
 
 
 def _check_cost(cost: Any) -> int | dict[str, int]:
-    if isinstance(cost, dict):
+    if isinstance(cost, Mapping):
         return {check_name(name, option="cost"): check_count(n, option=f"cost[{name!r}]") for name, n in cost.items()}
     return check_count(cost, option="cost")

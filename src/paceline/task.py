@@ -83,7 +83,7 @@ class Task(Generic[P, R, C]):
             self.function,
             self._declarations,
             name=self.name,
-            queue=queue or self.queue,
+            queue=self.queue if queue is None else queue,
             options=cast(JobOptions, {**self.options, **options}),
             isolation=self.isolation,
             within=within or self._within,

@@ -15,6 +15,9 @@ from paceline.errors import ConfigError, require
 class Verdict(Exception):
     """Base of `RateLimited`, `Retry` and `Fail`."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _again, (type(self), self.__dict__, str(self))
+
 
 class RateLimited(Verdict):
     """The service refused: its limit is held for everybody, the job goes back without using an attempt.
@@ -23,9 +26,7 @@ class RateLimited(Verdict):
     """
 
     def __init__(self, retry_after: Duration | None = None, *, limit: str | None = None) -> None:
-        self.retry_after: Micros | None = (
-            None if retry_after is None else parse_duration(retry_after, option="retry_after", zero=True)
-        )
+        self.retry_after: Micros | None = None if retry_after is None else _wait(retry_after, option="retry_after")
         if limit is not None:
             require(isinstance(limit, str) and limit != "", "limit", limit, "the name of a limit")
         self.limit = limit
@@ -42,7 +43,7 @@ class RateLimited(Verdict):
         """Read the time to wait from a response; headers that make no sense are ignored with a warning."""
         from paceline.feedback import parse
 
-        signal = parse(status, dict(headers), now=time.time())
+        signal = parse(status, headers, now=time.time())
         return cls(signal.retry_after, limit=limit)
 
 
@@ -54,7 +55,7 @@ class Retry(Verdict):
             raise ConfigError(
                 f"Retry(after={after!r}, at={at!r}) is wrong: give one of them", option="after", value=after
             )
-        self.after: Micros | None = None if after is None else parse_duration(after, option="after", zero=True)
+        self.after: Micros | None = None if after is None else _wait(after, option="after")
         self.at: Micros | None = None if at is None else from_datetime(at, option="at")
         self.reason = reason
         super().__init__(reason or "retry asked by the handler")
@@ -66,3 +67,17 @@ class Fail(Verdict):
     def __init__(self, reason: Any = "failed by the handler") -> None:
         self.reason = str(reason)
         super().__init__(self.reason)
+
+
+def _wait(value: Duration, *, option: str) -> Micros:
+    """A time to wait; one that is too short to count is none."""
+    if isinstance(value, float) and 0 < value < 1e-6:
+        return 0
+    return parse_duration(value, option=option, zero=True)
+
+
+def _again(kind: type[Verdict], attributes: dict[str, Any], text: str) -> Verdict:
+    """Rebuild a verdict that came from another process."""
+    verdict = kind.__new__(kind, text)
+    verdict.__dict__.update(attributes)
+    return verdict

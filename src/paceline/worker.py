@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from paceline.lifecycle.finish import MAX_RETURNS
 from paceline.lifecycle.pace import Allowance, Pace, make_pace
 from paceline.lifecycle.run import Call, Isolation
 from paceline.lifecycle.slots import Slots
-from paceline.limits import GroupLimits, Limit, Rate
+from paceline.limits import GroupLimits, Limit
 from paceline.options import new_id
 from paceline.stores import shared_store
 from paceline.stores.interface import Ask, Claim, Listener, Store, WorkerRecord
@@ -59,7 +59,7 @@ class Worker:
         calls: Mapping[str, Call] | None = None,
         declarations: Declarations | None = None,
     ) -> None:
-        names = (queue,) if isinstance(queue, str) else tuple(queue)
+        names = tuple(queue) if isinstance(queue, Iterable) and not isinstance(queue, str) else (queue,)
         require(bool(names), "queue", queue, "a name or several")
         self.queues = tuple(check_name(each, option="queue") for each in names)
         self.concurrency = check_count(concurrency, option="concurrency")
@@ -121,25 +121,28 @@ class Worker:
                     together.create_task(worker._run_alone(until_empty))
 
     async def _run_alone(self, until_empty: bool) -> None:
-        if self._listener is not None:
+        if self._done is not None and not self._done.is_set():
             raise ConfigError("this worker runs already; make a second one to run two", option="run")
-        store = await self._declarations.ready()
         self._stopping = self._grace_over = False
         self._done = asyncio.Event()
+        try:
+            store = await self._declarations.ready()
+        except BaseException:
+            self._done.set()
+            raise
         listener = self._listener = store.listen(self.queues, self.name)
         slots = self._slots
+        listener.wants_empty = until_empty
         slots.wake = listener.event.set
         heartbeat = Heartbeat(store, self.name, self.lease, slots.leases, slots.heard, lambda: slots.stop_all("lost"))
         await store.register(WorkerRecord(id=self.name, queues=self.queues, tasks=self._tasks()))
-        limits = await store.limits()
-        slots.guard = _smallest_guard(limits)
-        self._warn_of_unknown_tasks(limits)
+        self._warn_of_unknown_tasks(await store.limits())
         heartbeat.start()
         pruning = asyncio.create_task(prune_forever(store))
         self._listens.set()
         try:
             await self._work(store, listener, heartbeat, until_empty)
-            await self._wind_down(store, listener)
+            await self._wind_down(store, listener, heartbeat)
         except BaseException:
             slots.stop_all("stop")
             await asyncio.shield(self._hand_back(store))
@@ -162,12 +165,13 @@ class Worker:
         until = self._store.clock.now() + parse_duration(grace, option="grace", zero=True)
         listener, done = self._listener, self._done
         self._ask_to_stop()
-        if listener is None or done is None:
+        if done is None:
             return
         if not await self._store.clock.wait(done, until):
             self._grace_over = True
             self._slots.stop_all("stop")
-            listener.event.set()
+            if listener is not None:
+                listener.event.set()
             await done.wait()
 
     def _ask_to_stop(self) -> None:
@@ -218,9 +222,7 @@ class Worker:
         queues = self.queues
         while not self._stopping:
             listener.event.clear()
-            if listener.heartbeat_due:
-                listener.heartbeat_due = False
-                await heartbeat.beat()
+            await self._look_at_leases(listener, heartbeat)
             self._slots.stop_overdue(clock.now())
             claim, until = await self._claim(store, queues)
             if claim is not None and len(queues) > 1:
@@ -238,6 +240,15 @@ class Worker:
                 claim, _ = await self._claim(store, queues)
                 self.insurance_wakeups += bool(claim and claim.jobs)
 
+    async def _look_at_leases(self, listener: Listener, heartbeat: Heartbeat) -> None:
+        """Somebody cancelled one of our jobs: hear of it now, and not only at the next beat."""
+        if listener.heartbeat_due:
+            listener.heartbeat_due = False
+            try:
+                await heartbeat.beat()
+            except StoreError as error:
+                log.warning("worker %s cannot look at its leases: %s", self.name, error)
+
     async def _claim(self, store: Store, queues: tuple[str, ...]) -> tuple[Claim | None, Micros]:
         """Write what ended, ask for what fits, begin what came; gives the instant to look again."""
         slots = self._slots
@@ -254,6 +265,7 @@ class Worker:
                 return None, store.clock.now() + SECOND
             if claim.jobs:
                 await self._pace.started(claim.jobs, store.clock.now())
+        slots.guard = claim.guard
         slots.begin(claim.jobs)
         if claim.needs_room:
             return claim, self._pace.wait_for_room(claim.needs_room, claim.now)
@@ -309,17 +321,16 @@ class Worker:
                 return False
         return True
 
-    async def _wind_down(self, store: Store, listener: Listener) -> None:
+    async def _wind_down(self, store: Store, listener: Listener, heartbeat: Heartbeat) -> None:
         """Wait for the handlers that still run; `stop` cancels them when its grace is over."""
         slots = self._slots
-        while slots.running:
+        while slots.running and not self._grace_over:
             listener.event.clear()
+            await self._look_at_leases(listener, heartbeat)
             slots.stop_overdue(store.clock.now())
             await self._flush(store)
-            if not await store.clock.wait(listener.event, slots.next_deadline()):
-                continue
-            if self._grace_over:
-                break
+            if slots.running and not self._grace_over:
+                await store.clock.wait(listener.event, slots.next_deadline())
         await self._hand_back(store)
 
     async def _hand_back(self, store: Store) -> None:
@@ -340,13 +351,3 @@ class Worker:
             missing = sorted((limit.tasks or frozenset()) - (self._tasks() or frozenset()))
             if missing and (limit.queues is None or not limit.queues.isdisjoint(self.queues)):
                 log.warning("limit %r names tasks that this worker does not know: %s", limit.name, ", ".join(missing))
-
-
-def _smallest_guard(limits: Sequence[Limit]) -> Micros:
-    guards = [
-        round(part.guard.total_seconds() * SECOND)
-        for limit in limits
-        for part in limit.kind.parts()
-        if isinstance(part, Rate) and part.guard
-    ]
-    return min(guards, default=NEVER)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import count
-from typing import Any
+from collections.abc import Awaitable, Iterable, Sequence
+from itertools import count, pairwise
+from typing import Any, TypeVar
 
 from paceline.clock import Micros
 from paceline.durations import parse_duration
@@ -18,6 +19,11 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
+PATIENCE = 5
+"""Seconds of real time after which something that should happen at once is taken not to happen."""
+
+T = TypeVar("T")
+
 _DURATIONS = ("delay", "timeout", "keep", "unique_ttl", "lease", "after", "for_")
 _numbers = count(1)
 
@@ -25,6 +31,11 @@ _numbers = count(1)
 def us(duration: str) -> Micros:
     """A duration as people write it, in microseconds."""
     return parse_duration(duration, option="duration", zero=True)
+
+
+async def soon(awaitable: Awaitable[T]) -> T:
+    """What should come without the clock moving."""
+    return await asyncio.wait_for(awaitable, PATIENCE)
 
 
 def in_micros(changes: dict[str, Any]) -> dict[str, Any]:
@@ -181,5 +192,5 @@ def groups_of(jobs: Iterable[JobRecord]) -> list[str | None]:
 def most_starts_between(order: Sequence[str | None], group: str | None) -> int:
     """How often some other group started between two starts of this one, at most."""
     places = [place for place, name in enumerate(order) if name == group]
-    between = [Counter(order[first + 1 : second]) for first, second in zip(places, places[1:], strict=False)]
+    between = [Counter(order[first + 1 : second]) for first, second in pairwise(places)]
     return max((number for counter in between for number in counter.values()), default=0)

@@ -38,6 +38,7 @@ class ManualClock:
     def __init__(self, at: Micros = START) -> None:
         self._now = at
         self._sleepers: list[tuple[Micros, asyncio.Event]] = []
+        self._somebody_sleeps = asyncio.Event()
 
     def now(self) -> Micros:
         return self._now
@@ -62,19 +63,21 @@ class ManualClock:
             return event.is_set()
         sleeper = (until, asyncio.Event())
         self._sleepers.append(sleeper)
+        self._somebody_sleeps.set()
         waits = [asyncio.ensure_future(ear.wait()) for ear in (event, sleeper[1])]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._sleepers.remove(sleeper)
+            if not self._sleepers:
+                self._somebody_sleeps.clear()
             for task in waits:
                 task.cancel()
         return event.is_set()
 
     async def until_somebody_sleeps(self) -> None:
         """Let other tasks run until one of them waits on this clock."""
-        while not self._sleepers:
-            await asyncio.sleep(0)
+        await self._somebody_sleeps.wait()
 
 
 def memory(folder: Path, clock: ManualClock) -> Opener:
@@ -139,7 +142,7 @@ def in_threads(handle: Handle) -> Callable[[int, Callable[[Store, int], Awaitabl
         def thread(index: int) -> None:
             try:
                 asyncio.run(one(index))
-            except BaseException as error:  # noqa: BLE001 - handed to the test
+            except BaseException as error:
                 errors.append(error)
                 gate.abort()
 

@@ -292,6 +292,15 @@ async def test_a_rate_per_group_counts_a_group_in_all_queues_together(store, clo
     await opens_exactly_at(store, clock, clock.now() + 50 * SECOND, queues=["two"])
 
 
+async def test_the_starts_of_a_group_count_for_every_handle(store, clock, handle):
+    await declare(store, "tenant", Rate(1, per="1m") & Concurrency(5), by="group")
+    await add_many(store, 2, group="acme")
+    await start(store)
+
+    async with handle() as other:
+        await opens_exactly_at(other, clock, clock.now() + MINUTE)
+
+
 async def test_an_end_in_one_queue_lets_the_group_start_in_another(store):
     await declare(store, "tenant", Concurrency(1), by="group")
     await add(store, "a", queue="one", group="acme")
@@ -451,7 +460,9 @@ async def test_a_full_task_does_not_hide_the_other_tasks_of_its_group(store):
 async def test_limits_are_given_back_as_they_were_declared(store):
     limits = [
         Limit("all", Rate(100, per="1m", guard="5ms") & Concurrency(5)),
-        Limit("mail", EvenlySpaced(7, per="60s"), tasks=["send", "digest"], queues=["one"], backoff=Backoff("2s", 3, "1h")),
+        Limit(
+            "mail", EvenlySpaced(7, per="60s"), tasks=["send", "digest"], queues=["one"], backoff=Backoff("2s", 3, "1h")
+        ),
         Limit("tenant", Delay("50ms"), by="group", overrides={"vip": Unlimited(), "big": Rate(9, per="1s")}),
     ]
 

@@ -166,7 +166,9 @@ async def test_nothing_of_a_bulk_is_stored_when_one_job_is_refused(store):
     await declare(store, "small", Rate(2, per="1s"), tasks=["big"])
 
     with pytest.raises(NeverFits):
-        await store.insert([a_job("a"), a_job("b", group="acme", delay="1s"), a_job("c", task="big", cost=3), a_job("d")])
+        await store.insert(
+            [a_job("a"), a_job("b", group="acme", delay="1s"), a_job("c", task="big", cost=3), a_job("d")]
+        )
 
     assert await store.get(["a", "b", "c", "d"]) == []
     assert set((await store.counts("line")).values()) == {0}

@@ -40,10 +40,11 @@ async def start_every_second(store, clock, number: int) -> int:
 # declaring
 
 
-async def test_a_limit_holds_for_jobs_that_already_wait(store):
-    await add_many(store, 5)
+@pytest.mark.parametrize("scope", [{}, {"tasks": ["work"]}, {"by": "group"}], ids=["all", "task", "group"])
+async def test_a_limit_holds_for_jobs_that_already_wait(store, scope):
+    await add_many(store, 5, group="acme")
 
-    await declare(store, "all", Rate(2, per="1m"))
+    await declare(store, "all", Rate(2, per="1m"), **scope)
 
     assert len((await claim(store, 5)).jobs) == 2
 

@@ -56,19 +56,18 @@ class Declarations:
         if not self.waiting:
             return self.store
         await self.store.open()
-        pending, self._pending = self._pending, {}
+        # Until they are written they stay pending: another call that comes meanwhile writes them too, and waits.
+        pending = list(self._pending.values())
         if pending:
-            try:
-                changed = await self.store.set_limits(list(pending.values()))
-            except BaseException:
-                self._pending = pending | self._pending
-                raise
-            for change in changed:
+            for change in await self.store.set_limits(pending):
                 log.warning(
                     "limit %r was %r and is now %r for everybody: another program declared the former",
                     change.new.name,
                     change.old,
                     change.new,
                 )
+        for limit in pending:
+            if self._pending.get(limit.name) is limit:
+                del self._pending[limit.name]
         self.waiting = bool(self._pending)
         return self.store

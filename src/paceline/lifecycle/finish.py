@@ -137,8 +137,11 @@ def _returned(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jit
 def _holds(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jitter: float) -> tuple[Hold, ...]:
     create = None
     targets = limits_to_hold(limits, job.queue, job.task, verdict.limit)
+    known_name = bool(targets)
+    # A job without a group has no counter under a per-group limit.
+    targets = [limit for limit in targets if limit.by is None or job.group is not None]
     if not targets:
-        if verdict.limit is not None:
+        if verdict.limit is not None and not known_name:
             known = ", ".join(sorted(limit.name for limit in limits)) or "none"
             raise ConfigError(f"RateLimited(limit={verdict.limit!r}): there is no such limit; declared are: {known}")
         create = task_limit(job.queue, job.task)
@@ -153,5 +156,4 @@ def _holds(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jitter
             create=create,
         )
         for limit in targets
-        if limit.by is None or job.group is not None
     )

@@ -45,12 +45,12 @@ class LimiterProtocol(Protocol):
     async def clear(self) -> None: ...
 
 
-def check_limiter(limiter: object, *, option: str) -> Any:
+def check_limiter(limiter: object, *, option: str, expected: str = "a Limiter") -> Any:
     """Refuse an object that lacks one of the six methods."""
     missing = [name for name in SIX if not callable(getattr(limiter, name, None))]
     if missing or inspect.isclass(limiter):
         raise ConfigError(
-            f"{option}={limiter!r} is wrong: expected a kind, a Limiter or an object with the six coroutines "
+            f"{option}={limiter!r} is wrong: expected {expected} or an object with the six coroutines "
             f"{', '.join(SIX)}; it lacks {', '.join(missing) or 'an instance'}",
             option=option,
             value=limiter,
@@ -126,7 +126,8 @@ class KindPace(Pace):
         self._meter.leases.discard(job_id)
 
 
-_turns: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()
+_turns: weakref.WeakValueDictionary[int, asyncio.Lock] = weakref.WeakValueDictionary()
+"""One lock per limiter object, for as long as a worker holds both."""
 
 
 class ObjectPace(Pace):
@@ -138,12 +139,10 @@ class ObjectPace(Pace):
         self._limiter = limiter
         self._store = store
         self._wait: Micros = 0
+        self._not_before: Micros = 0
         self._running: set[str] = set()
-        try:
-            # Several workers that share one object must not ask it at the same time.
-            self._lock = _turns.setdefault(limiter, asyncio.Lock())
-        except TypeError:
-            self._lock = asyncio.Lock()
+        # Several workers that share one object must not ask it at the same time.
+        self._lock = _turns.setdefault(id(limiter), asyncio.Lock())
 
     @property
     def also(self) -> tuple[str, ...]:  # type: ignore[override]  # a limiter may grow while it is used
@@ -157,7 +156,10 @@ class ObjectPace(Pace):
         return nullcontext() if self._names() is not None else self._lock
 
     async def allows(self, free: int, now: Micros) -> Allowance:
+        if now < self._not_before:
+            return Allowance(0, until=self._not_before)
         if self._names() is not None:
+            await self._limiter.write_declarations()  # type: ignore[attr-defined]  # comes with limits_in
             return Allowance(free)
         try:
             if await self._limiter.can_proceed():
@@ -169,7 +171,8 @@ class ObjectPace(Pace):
             when = now
         # A limiter that refuses without naming a later time is asked less and less often.
         self._wait = min(max(self._wait * 2, SHORTEST_WAIT), LONGEST_WAIT)
-        return Allowance(0, until=when if when > now else now + self._wait)
+        self._not_before = when if when > now else now + self._wait
+        return Allowance(0, until=self._not_before)
 
     async def started(self, jobs: list[JobRecord], now: Micros) -> None:
         if self._names() is None:
@@ -180,6 +183,8 @@ class ObjectPace(Pace):
     async def ended(self, job_id: str) -> None:
         if job_id in self._running:
             self._running.discard(job_id)
+            # The end of a job may have opened it: ask again.
+            self._not_before = 0
             await self._tell("record_job_completion")
 
     async def _tell(self, what: str) -> None:
@@ -195,4 +200,4 @@ def make_pace(limiter: object, store: Store) -> Pace:
         return Pace()
     if isinstance(limiter, Kind) and not inspect.isclass(limiter):
         return KindPace(limiter)
-    return ObjectPace(check_limiter(limiter, option="limiter"), store)
+    return ObjectPace(check_limiter(limiter, option="limiter", expected="a kind, a Limiter"), store)

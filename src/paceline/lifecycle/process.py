@@ -116,12 +116,12 @@ def _module_name(function: Callable[..., Any]) -> str:
     return os.path.splitext(os.path.basename(getattr(main, "__file__", "__main__")))[0]
 
 
-def _rebuild(value: bytes | tuple[str, str]) -> BaseException:
+def _rebuild(value: bytes | tuple[str, str, str]) -> BaseException:
     if isinstance(value, bytes):
         error: BaseException = pickle.loads(value)  # from our own child, over our own pipe
         return error
-    name, text = value
-    stand_in: type[Exception] = type(name, (Exception,), {})
+    module, name, text = value
+    stand_in: type[Exception] = type(name, (Exception,), {"__module__": module})
     return stand_in(text)
 
 
@@ -174,11 +174,11 @@ def _call(where: tuple[str, str], as_task: bool, record: Any, pipe: Connection) 
     return codec.encode(asyncio.run(value) if is_async else value, what="result")
 
 
-def _carry(error: BaseException) -> bytes | tuple[str, str]:
+def _carry(error: BaseException) -> bytes | tuple[str, str, str]:
     """The error itself where it survives the trip, else its name and text."""
     try:
         carried = pickle.dumps(error)
         pickle.loads(carried)
     except Exception:
-        return type(error).__name__, str(error)
+        return type(error).__module__, type(error).__qualname__, str(error)
     return carried

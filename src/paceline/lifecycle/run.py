@@ -86,9 +86,11 @@ async def run_in_thread(call: Call, jobs: Job[Any] | list[Job[Any]], threads: Ex
     _current.set(jobs)
     context = contextvars.copy_context()
     try:
-        value = await asyncio.get_running_loop().run_in_executor(threads, context.run, call.function, jobs)
-        # A plain function may still hand over something to await (a lambda, a wrapper that was not declared async).
-        return Succeeded(await value if isinstance(value, Awaitable) else value)
+        end = await asyncio.get_running_loop().run_in_executor(threads, context.run, _call_plain, call.function, jobs)
+        if isinstance(end, Succeeded) and isinstance(end.value, Awaitable):
+            # A plain function may still hand over something to await (a lambda, a wrapper that is not declared async).
+            return Succeeded(await end.value)
+        return end
     except asyncio.CancelledError:
         raise
     except BaseException as error:
@@ -110,6 +112,14 @@ async def run_in_process(call: Call, job: Job[Any], children: Children) -> RunEn
         return _raised(error)
     children.give(child)
     return Succeeded(value)
+
+
+def _call_plain(function: Callable[..., Any], jobs: Job[Any] | list[Job[Any]]) -> RunEnd:
+    """Call in the thread and bring back the end as a value: a future cannot carry every exception."""
+    try:
+        return Succeeded(function(jobs))
+    except BaseException as error:
+        return _raised(error)
 
 
 def _raised(error: BaseException) -> Raised:

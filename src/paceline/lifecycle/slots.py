@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias
 
+import msgspec
+
 from paceline.clock import NEVER, Micros
 from paceline.errors import ConfigError
 from paceline.job import Job, JobActions, JobRecord
@@ -161,6 +163,7 @@ class Slots:
     async def _record(self, run: Run, end: RunEnd) -> None:
         """Note for each job of the run what the store is to write."""
         ends = [end] if self._batch is None else batch_ends(end, len(run.jobs))
+        held: set[tuple[str, str | None]] = set()
         for job, its_end in zip(run.jobs, ends, strict=True):
             limits: Sequence[Limit] = ()
             jitter = 0.0
@@ -168,7 +171,13 @@ class Slots:
                 jitter = random.random()
                 if isinstance(its_end, Raised):
                     limits = await self._limits_for(job, its_end.error)
-            self.ended.append(decide(job.record, its_end, jitter=jitter, limits=limits, max_returns=self._max_returns))
+            finish = decide(job.record, its_end, jitter=jitter, limits=limits, max_returns=self._max_returns)
+            if finish.holds:
+                # A batch that was refused as a whole was refused once.
+                new = tuple(hold for hold in finish.holds if (hold.limit, hold.group) not in held)
+                held.update((hold.limit, hold.group) for hold in new)
+                finish = msgspec.structs.replace(finish, holds=new)
+            self.ended.append(finish)
             if self._is_paced:
                 await self._pace.ended(job.id)
 

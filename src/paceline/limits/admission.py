@@ -13,6 +13,8 @@ from paceline.limits.rate import Rate
 from paceline.limits.rule import Key
 
 DEFAULT_BACKOFF = Backoff()
+SIMULATED = 10_000
+"""So many starts ahead are walked one by one; beyond that the earliest start is a lower bound."""
 
 
 class Meter:
@@ -71,6 +73,14 @@ class Meter:
         # When only the beginnings matter, a permit holds nothing and needs no lease.
         self.counts_leases = any(isinstance(part, Concurrency) for part, _ in cells)
 
+    def opens_in_time(self, cost: int) -> Micros:
+        """The same as far as time decides: a slot that is taken may be free at any moment."""
+        at = self.hold_until
+        for part, state in self.cells:
+            if not isinstance(part, Concurrency):
+                at = max(at, part.opens_at(state, 0, cost))
+        return at
+
     def charge(self, holder: str, cost: int, now: Micros) -> None:
         """Count a start and the lease that goes with it."""
         self.leases.add(holder)
@@ -80,6 +90,7 @@ class Meter:
 
     def count(self, cost: int, now: Micros) -> None:
         """Count a start that holds no lease."""
+        self.closed_until = 0
         for part, state in self.cells:
             part.charge(state, cost, now)
 
@@ -113,12 +124,23 @@ class Meter:
     def hold(self, until: Micros, now: Micros, reason: str | None = None) -> None:
         """Let nobody start before the instant. A hold only ever grows."""
         self.held_at = now
+        self.closed_until = 0
         if until > self.hold_until:
             self.hold_until = until
             self.hold_reason = reason
 
-    def refuse(self, backoff: Backoff | None, jitter: float, now: Micros, reason: str | None = None) -> None:
+    def refuse(
+        self,
+        backoff: Backoff | None,
+        jitter: float,
+        now: Micros,
+        reason: str | None = None,
+        started_at: Micros | None = None,
+    ) -> None:
         """Hold after an outside refusal without a time; each one in a row holds longer."""
+        if started_at is not None and self.refusals and started_at <= self.held_at:
+            # It ran already when the hold was made: the same refusal, heard once more.
+            return
         self.refusals += 1
         self.hold(now + (backoff or DEFAULT_BACKOFF).hold_for(self.refusals, jitter), now, reason)
 
@@ -164,11 +186,29 @@ def charge(keys: Sequence[tuple[Meter, int]], holder: str, now: Micros) -> None:
         meter.charge(holder, cost, now)
 
 
+def earliest_start(keys: Sequence[tuple[Meter, int]], ahead: int, now: Micros) -> Micros | None:
+    """When a job can start if `ahead` others of cost 1 go first and all go as early as they may.
+
+    None when a slot is missing: nobody knows when one is free.
+    """
+    if any(meter.opens_at(1) >= NEVER for meter, _ in keys):
+        return None
+    trial = [(part, part.load(part.dump(state)), cost) for meter, cost in keys for part, state in meter.cells]
+    at = max([now, *(meter.hold_until for meter, _ in keys)])
+    for _ in range(min(ahead, SIMULATED)):
+        at = max([at, *(part.opens_at(state, 0, 1) for part, state, _ in trial)])
+        for part, state, _ in trial:
+            part.charge(state, 1, at)
+    return max([at, *(part.opens_at(state, 0, cost) for part, state, cost in trial)])
+
+
 def _continue(part: Part, old: list[tuple[Part, Any]]) -> Any:
     """The state to go on with: of several earlier parts, the one that remembers the most."""
-    same = [(was, state) for was, state in old if type(was) is type(part)]
-    candidates = same or old
+    remembering = [(was, state) for was, state in old if state is not None]
+    same = [(was, state) for was, state in remembering if type(was) is type(part)]
+    rates = [(was, state) for was, state in remembering if isinstance(was, Rate)]
+    candidates = same or rates or remembering
     if not candidates:
         return part.new_state()
-    was, state = max(candidates, key=lambda pair: pair[0].allowed if isinstance(pair[0], Rate) else 0)
+    was, state = max(candidates, key=lambda pair: (pair[0].allowed, pair[0].last_start(pair[1])))
     return part.adopt(was, state)

@@ -46,6 +46,9 @@ class Concurrency(Combines):
     def forget_after(self, state: Any) -> Micros:
         return 0
 
+    def last_start(self, state: Any) -> Micros:
+        return -1
+
     def adopt(self, old: Part, state: Any) -> None:
         return None
 

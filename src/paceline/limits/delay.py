@@ -46,13 +46,16 @@ class RemembersLastStart(Combines):
         return 1 if self.opens_at(state, in_flight, 1) > now else 0
 
     def forget_after(self, state: LastStart) -> Micros:
-        return self.opens_at(state, 0, 1)
+        # Not at that very instant: a start that is exactly on time goes on from the fraction.
+        return self.opens_at(state, 0, 1) + 1 if state.at >= 0 else 0
+
+    def last_start(self, state: LastStart) -> Micros:
+        # A start with a fraction was rounded up to the next microsecond.
+        return state.at + 1 if state.carry else state.at
 
     def adopt(self, old: Part, state: Any) -> LastStart:
-        if isinstance(state, LastStart):
-            return LastStart(state.at, 0, state.cost)
-        ats = getattr(state, "ats", None)
-        return LastStart(ats[-1]) if ats else LastStart()
+        cost = state.cost if isinstance(state, LastStart) else 1
+        return LastStart(old.last_start(state), 0, cost)
 
     def dump(self, state: LastStart) -> list[int]:
         return [state.at, state.carry, state.cost]

@@ -9,9 +9,6 @@ from paceline.durations import format_duration
 from paceline.job import ACTIVE, DELAYED, WAITING, Blocked, Explanation, JobRecord
 from paceline.limits.kind import Kind
 
-SIMULATED = 10_000
-"""So many starts ahead are walked one by one; beyond that the answer is a lower bound."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
@@ -41,7 +38,10 @@ class Standing:
     known: bool
     keys: list[Usage]
     ahead: int
+    """How many jobs of its lane go first: the same queue and group, under the same limits."""
     groups: int
+    earliest: Micros | None
+    """When it can start if all goes well; None when only a finish can help."""
 
 
 def explain(standing: Standing) -> Explanation:
@@ -55,7 +55,7 @@ def explain(standing: Standing) -> Explanation:
         return Explanation(f"job {job.id} is {job.state}{why}", [], 0, None)
     blocked = [_blocked(usage) for usage in standing.keys if usage.opens_at > now]
     reserved = [usage for usage in standing.keys if usage.reserved_by not in (None, job.id)]
-    earliest = earliest_start(standing)
+    earliest = None if standing.paused or not standing.known else standing.earliest
     reasons = [f"{what} is paused" for what in standing.paused]
     if not standing.known:
         reasons.append(f"no worker of queue {job.queue!r} knows the task {job.task!r}")
@@ -73,32 +73,6 @@ def explain(standing: Standing) -> Explanation:
         when = f"; the earliest start is in {_ago(earliest - now)}"
     text = f"job {job.id} ({job.task}) is {job.state}: {'; '.join(reasons)}{when}"
     return Explanation(text, blocked, standing.ahead, None if earliest is None else to_datetime(earliest))
-
-
-def earliest_start(standing: Standing) -> Micros | None:
-    """The first instant at which the job can start if all goes well; None when only an event decides."""
-    if standing.paused or not standing.known:
-        return None
-    at: Micros = max(standing.now, standing.job.due_at)
-    for usage in standing.keys:
-        if usage.opens_at >= NEVER:
-            return None
-        at = max(at, usage.opens_at, usage.opens_at + _behind(usage.kind, standing.ahead))
-    return at
-
-
-def _behind(kind: Kind, ahead: int) -> Micros:
-    """How much later than the next start the one after `ahead` others is, under one limit and at full pace."""
-    latest: Micros = 0
-    for part in kind.parts():
-        state = part.new_state()
-        at = 0
-        for _ in range(min(ahead, SIMULATED)):
-            part.charge(state, 1, at)
-            opens = part.opens_at(state, 0, 1)
-            at = max(at, opens)
-        latest = max(latest, at)
-    return latest
 
 
 def _blocked(usage: Usage) -> Blocked:

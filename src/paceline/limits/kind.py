@@ -71,6 +71,10 @@ class Part(Kind, Protocol):
         """From this instant on the state says the same as a new one."""
         ...
 
+    def last_start(self, state: Any) -> Micros:
+        """When the last start was, as far as the state tells; -1 if it does not."""
+        ...
+
     def adopt(self, old: Part, state: Any) -> Any:
         """The state to go on with when this kind replaces `old`: starts that still count are kept."""
         ...

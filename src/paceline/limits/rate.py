@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from paceline.checks import check_count
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.durations import Duration, format_duration, parse_duration, parse_rate
 from paceline.errors import require
 from paceline.limits.kind import Combines, Part
@@ -72,6 +72,8 @@ class Rate(Combines):
         must_leave = state.total - self.max + cost
         if must_leave <= 0:
             return 0
+        if must_leave > state.total:
+            return NEVER
         if must_leave <= state.base:
             return state.lost_at + self.window
         return state.ats[bisect_left(state.cums, must_leave)] + self.window
@@ -120,10 +122,13 @@ class Rate(Combines):
             # Folding to what the old rule had to know makes the outcome independent of when a store trims.
             return self.load(old.dump(state))
         window = Window()
-        last_at = getattr(state, "at", -1)
+        last_at = old.last_start(state)
         if last_at >= 0:
             self.charge(window, 1, last_at)
         return window
+
+    def last_start(self, state: Window) -> Micros:
+        return state.ats[-1] if state.ats else -1
 
     def dump(self, state: Window) -> list[int]:
         self.trim(state)

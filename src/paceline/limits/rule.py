@@ -11,7 +11,7 @@ from paceline.errors import require
 from paceline.limits.backoff import Backoff
 from paceline.limits.composite import AllOf, Unlimited, check_kind
 from paceline.limits.concurrency import Concurrency
-from paceline.limits.delay import Delay
+from paceline.limits.delay import MICROSECOND, Delay
 from paceline.limits.kind import Kind
 from paceline.limits.rate import Rate
 from paceline.limits.spacing import EvenlySpaced
@@ -68,8 +68,11 @@ class Limit:
         words += [
             f"{option}={sorted(names)!r}" for option, names in (("queues", self.queues), ("tasks", self.tasks)) if names
         ]
-        words += [f"{option}={value!r}" for option, value in (("by", self.by), ("overrides", self.overrides)) if value]
+        words += [f"{option}={value!r}" for option, value in self._more() if value]
         return f"Limit({', '.join(words)})"
+
+    def _more(self) -> tuple[tuple[str, Any], ...]:
+        return ("by", self.by), ("overrides", self.overrides), ("backoff", self.backoff)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Limit) and self.scope == other.scope and self.numbers == other.numbers
@@ -169,8 +172,8 @@ def encode_kind(kind: Kind) -> list[dict[str, Any]]:
     for part in kind.parts():
         row: dict[str, Any] = {"kind": part.word}
         if isinstance(part, Rate):
-            guard = part.guard.total_seconds()
-            row |= {"max": part.max, "per": part.window - round(guard * 1_000_000), "guard": round(guard * 1_000_000)}
+            guard = part.guard // MICROSECOND
+            row |= {"max": part.max, "per": part.window - guard, "guard": guard}
         elif isinstance(part, Concurrency):
             row |= {"max": part.max}
         elif isinstance(part, Delay):

@@ -38,7 +38,7 @@ def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
                 value=namespace,
             )
         return where
-    key = (where, namespace or "default")
+    key = (where, "default" if namespace is None else namespace)
     with _lock:
         store = _shared.get(key)
         if store is None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import msgspec
 
-from paceline.clock import Clock, Micros
+from paceline.clock import NEVER, Clock, Micros
 from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Kind, Limit
 from paceline.limits.explain import Standing as Standing
@@ -86,6 +86,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     ask_again_at: Micros
     lost: list[str] = []
     """Finishes sent along that were refused: their leases are lost."""
+    guard: Micros = NEVER
+    """The smallest guard of any limit: a handler that begins later than this after its start is reported."""
     needs_room: int = 0
     """The next job costs this much, more than `Ask.room`."""
 
@@ -192,6 +194,8 @@ class Listener(Protocol):
     event: asyncio.Event
     heartbeat_due: bool
     """Set together with the event when one of the worker's own leases needs a look (a cancel was asked)."""
+    wants_empty: bool
+    """Set by a listener that also wants to hear when the last unfinished job of a queue ends."""
 
     def close(self) -> None: ...
 
@@ -301,12 +305,17 @@ class Store(Protocol):
         """How full one key is. `ConfigError` when the limit is not declared."""
         ...
 
-    async def acquire(self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False) -> Grant:
-        """Start something that is no job: charge all keys or none (`force`: charge anyway)."""
+    async def acquire(
+        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+    ) -> Grant:
+        """Start something that is no job: charge all keys or none (`force`: charge anyway).
+
+        `waits`: the same permit is asked for again later; if only its size is in the way, the room is kept for it.
+        """
         ...
 
     async def give_back(self, permits: Sequence[str]) -> None:
-        """End permits; unknown ones are ignored."""
+        """End permits, and the waits for them; unknown ones are ignored."""
         ...
 
     async def clear(self, limit: str, group: str | None) -> None:

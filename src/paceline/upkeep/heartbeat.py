@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from paceline.clock import Micros
+from paceline.clock import SECOND, Micros
 from paceline.stores.interface import Extended, Lease, Store
 
 log = logging.getLogger("paceline.worker")
@@ -68,28 +68,42 @@ class Heartbeat:
     async def _beat_on_clock(self) -> None:
         clock = self._store.clock
         never = asyncio.Event()
+        pause = self._lease // 3
+        proven_at = clock.now()
         while True:
-            await clock.wait(never, clock.now() + self._lease // 3)
-            if self._leases():
+            await clock.wait(never, clock.now() + pause)
+            pause = self._lease // 3
+            if not self._leases():
+                continue
+            asked_at = clock.now()
+            try:
                 await self.beat()
+                proven_at = asked_at
+            except Exception as error:
+                pause = self._failed(error, (asked_at - proven_at) / self._lease, self._silent)
+
+    def _failed(self, error: Exception, share: float, silent: Callable[[], None]) -> Micros:
+        """A beat failed: try again soon, and say so when too much of the lease is gone to trust it."""
+        log.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
+        if share > 2 / 3:
+            silent()
+        return self._lease // 10
 
     def _beat_in_thread(self, main: asyncio.AbstractEventLoop) -> None:
         loop = asyncio.new_event_loop()
-        pause = self._lease / 3 / 1_000_000
+        pause = self._lease // 3
         proven_at = time.monotonic()
-        while not self._stop.wait(pause):
+        while not self._stop.wait(pause / SECOND):
+            pause = self._lease // 3
             leases = list(self._leases())
             # Measured from before the call: the store's lease cannot end earlier than this one.
             asked_at = time.monotonic()
             try:
                 heard = loop.run_until_complete(self._store.extend(self._worker, leases, self._lease))
             except Exception as error:
-                log.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
-                if asked_at - proven_at > self._lease * 2 / 3 / 1_000_000 and leases:
-                    _tell(main, self._silent)
-                pause = self._lease / 10 / 1_000_000
+                share = (asked_at - proven_at) * SECOND / self._lease if leases else 0
+                pause = self._failed(error, share, lambda: _tell(main, self._silent))
                 continue
-            pause = self._lease / 3 / 1_000_000
             proven_at = asked_at
             if heard.lost or heard.cancel:
                 _tell(main, lambda heard=heard: self._heard(heard))  # type: ignore[misc]

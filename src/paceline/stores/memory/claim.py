@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from heapq import heappop
 
 from paceline.clock import NEVER, Micros
-from paceline.job import JobRecord
+from paceline.job import FAILED, JobRecord
 from paceline.limits.rule import cost_under
-from paceline.stores.interface import Ask, Claim, Outcome
-from paceline.stores.memory.finish import end_run
+from paceline.stores.interface import Ask, Claim, Finish, Outcome
+from paceline.stores.memory.finish import end_job, end_run, finish
 from paceline.stores.memory.line import Choosing, Line
 from paceline.stores.memory.rows import Row
 from paceline.stores.memory.state import Leased, Permit, State
 
 
-def claim(state: State, ask: Ask, lost: list[str]) -> Claim:
+def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     """The jobs that start now under every limit they meet, and the instant to ask again."""
     now = state.now()
     replayed = _replay(state, ask, now)
     if replayed is not None:
-        return Claim(jobs=replayed, now=now, ask_again_at=now, lost=lost)
+        # What came along was written the first time.
+        return Claim(jobs=replayed, now=now, ask_again_at=now)
+    lost = finish(state, finishes) if finishes else []
     lines = [state.line(name) for name in ask.queues]
     if ask.tasks is not None:
         _know(state, lines, ask.tasks)
@@ -47,6 +50,7 @@ def claim(state: State, ask: Ask, lost: list[str]) -> Claim:
         ask_again_at=again,
         lost=lost,
         needs_room=choosing.needs_room,
+        guard=registry.smallest_guard(),
     )
 
 
@@ -122,27 +126,39 @@ def _take_turns(state: State, ask: Ask, choosing: Choosing, lines: list[Line], s
             if choosing.also and any(meter.opens_at(1) > now for meter in choosing.also):
                 return
             row = line.choose(choosing)
+            if choosing.misfits:
+                _fail_misfits(state, choosing)
             if row is None:
                 waiting.remove(line)
                 if choosing.needs_room:
                     return
                 continue
-            _start(ask, choosing, line, row)
+            _start(state, ask, choosing, line, row)
             started.append(row)
             if len(started) >= ask.slots:
                 return
 
 
-def _start(ask: Ask, choosing: Choosing, line: Line, row: Row) -> None:
+def _fail_misfits(state: State, choosing: Choosing) -> None:
+    """Jobs that cost more than a limit allows since it was lowered can never start."""
+    for row, error in choosing.misfits:
+        row.error = error
+        end_job(state, row, FAILED, choosing.now)
+    choosing.misfits.clear()
+
+
+def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> None:
     now = choosing.now
     cost = row.job.cost
     keys = row.lane.keys_for(row)
     if choosing.also:
-        keys = [*keys, *((meter, cost_under(cost, meter.key[0])) for meter in choosing.also)]
+        met = {meter for meter, _ in keys}
+        keys = [*keys, *((meter, cost_under(cost, meter.key[0])) for meter in choosing.also if meter not in met)]
     line.start(row.lane, row, keys, now)
     row.started_at = now
     row.attempts_made += 1
-    row.fence += 1
+    state.fences += 1
+    row.fence = state.fences
     row.worker = ask.worker
     row.lease_until = now + ask.lease
     if choosing.room is not None:
@@ -153,17 +169,22 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
     """Jobs that a limit is kept free for go first; reservations that no longer hold are given up."""
     now = choosing.now
     for meter in list(state.registry.reserved):
+        if meter.reserved_by in state.waiting_permits and now < meter.reserved_deadline:
+            meter.reserved_until = meter.reserved_until if meter.reserved_until > now else meter.reserved_deadline
+            continue
         row = state.rows.get(meter.reserved_by or "")
         line = state.lines[row.job.queue] if row is not None else None
         if row is None or line is None or not line.still_reserves(meter, row, now):
             meter.reserved_by = None
             state.registry.reserved.pop(meter, None)
+            for lane in meter.lanes:
+                lane.look_again()
             continue
         opens = max(other.opens_at(cost) for other, cost in row.lane.keys_for(row))
         meter.reserved_until = opens if opens > now else meter.reserved_deadline
         mine = line in lines and len(started) < ask.slots and row.lane.cls in line.visible(choosing)
         if opens <= now and mine and line.consider(row.lane, row, choosing):
-            _start(ask, choosing, line, row)
+            _start(state, ask, choosing, line, row)
             started.append(row)
             state.listeners.wake_all()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.clock import NEVER, Micros
-from paceline.job import ACTIVE, CANCELLED, COMPLETED, FAILED, JobState
+from paceline.clock import Micros
+from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState
 from paceline.stores.interface import MAX_CRASHES, Finish, Hold, Outcome
 from paceline.stores.memory.registry import LaneMeter
 from paceline.stores.memory.rows import Row
@@ -15,6 +15,8 @@ from paceline.stores.memory.state import State
 def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
     """End runs; returns the ids whose lease is lost, for which nothing was changed."""
     now = state.now()
+    for hold in (hold for end in finishes for hold in end.holds if hold.create is None):
+        state.registry.require(hold.limit)
     lost: list[str] = []
     for end in finishes:
         row = state.rows.get(end.id)
@@ -22,13 +24,13 @@ def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
             lost.append(end.id)
             continue
         for hold in end.holds:
-            hold_key(state, hold, now)
+            hold_key(state, hold, now, row.started_at)
         due_at = _due_at(row, end, now) if end.outcome is Outcome.RETRY else now
         end_run(state, row, end.outcome, now, due_at=due_at, result=end.result, error=end.error)
     return lost
 
 
-def hold_key(state: State, hold: Hold, now: Micros) -> None:
+def hold_key(state: State, hold: Hold, now: Micros, started_at: Micros | None = None) -> None:
     """Hold one key; without a time the limit's own backoff decides."""
     if hold.create is not None and hold.limit not in state.registry.limits:
         state.registry.declare([hold.create])
@@ -49,7 +51,20 @@ def hold_key(state: State, hold: Hold, now: Micros) -> None:
         elif hold.for_ is not None:
             meter.hold(now + hold.for_, now, hold.reason)
         else:
-            meter.refuse(limit.backoff, hold.jitter, now, hold.reason)
+            meter.refuse(limit.backoff, hold.jitter, now, hold.reason, started_at)
+
+
+def drop_reservations(state: State, holder: str) -> None:
+    """Whoever kept room free does not need it any more: others may have it."""
+    state.waiting_permits.discard(holder)
+    given_up = [meter for meter in state.registry.reserved if meter.reserved_by in (holder, None)]
+    for meter in given_up:
+        meter.reserved_by = None
+        del state.registry.reserved[meter]
+        for lane in meter.lanes:
+            lane.look_again()
+    if given_up:
+        state.listeners.wake_all()
 
 
 def end_run(
@@ -97,6 +112,10 @@ def end_job(state: State, row: Row, final: JobState, now: Micros) -> None:
         del line.unique[job.unique]
     if state.listeners.waiters:
         state.listeners.finished(job.id, row.record(now))
+    counts = line.counts
+    if not (counts[WAITING] or counts[ACTIVE] or counts[DELAYED]):
+        # Workers that run until the queue is empty sleep until somebody else's job ends.
+        state.listeners.emptied(job.queue)
     if job.keep == 0:
         line.counts[final] -= 1
         del state.rows[job.id]
@@ -125,6 +144,6 @@ def _due_at(row: Row, end: Finish, now: Micros) -> Micros:
         return end.at
     if end.when_open:
         # A slot that is taken opens at no known time: the job is then simply due.
-        opens: list[Micros] = [meter.opens_at(cost) for meter, cost in row.keys]
-        return max((at for at in opens if at < NEVER), default=now)
+        opens: list[Micros] = [meter.opens_in_time(cost) for meter, cost in row.keys]
+        return max([now, *opens])
     return now + end.after

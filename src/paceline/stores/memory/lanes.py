@@ -101,6 +101,13 @@ class Lane:
                 return row
             heappop(heap)
 
+    def goes_before(self, other: Lane) -> bool:
+        """Groups by turn; two lanes of one group by the priority and order of their heads."""
+        if self.group is not other.group:
+            return self.group.ticket < other.group.ticket
+        mine, theirs = self.head(), other.head()
+        return (mine.job.priority, mine.order) < (theirs.job.priority, theirs.order)
+
     def remove(self, row: Row) -> None:
         """Take a job out; its heap entry is left behind and ignored unless it is the head."""
         if self.heap[0] is row.entry:

@@ -11,8 +11,8 @@ from paceline.errors import ConfigError, NeverFits
 from paceline.limits import Limit
 from paceline.limits.admission import charge
 from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
-from paceline.stores.memory.claim import end_permit, take_back
-from paceline.stores.memory.finish import hold_key
+from paceline.stores.memory.claim import end_permit, next_lease_end, take_back
+from paceline.stores.memory.finish import drop_reservations, hold_key
 from paceline.stores.memory.lanes import Keys
 from paceline.stores.memory.registry import LaneMeter
 from paceline.stores.memory.state import Permit, State
@@ -85,14 +85,16 @@ def clear(state: State, name: str, group: str | None) -> None:
 
 def usage(state: State, name: str, group: str | None) -> Usage:
     """How full a key is; a per-group limit without a group is asked about a group nobody has used."""
+    now = state.now()
+    take_back(state, now, 64)
     limit = state.registry.require(name)
     if limit.by == "group" and group is None:
         waiting = sum(
             cls.waiting for line in state.lines.values() for cls in line.classes.values() if limit in cls.limits
         )
-        return _usage_of(LaneMeter((name, None), state.registry.kind(name, None)), 1, state.now(), waiting)
+        return _usage_of(state.registry.new_meter((name, None)), 1, now, waiting)
     meter = state.registry.require_key(name, group)
-    return usage_of(state, meter, 1, state.now())
+    return usage_of(state, meter, 1, now)
 
 
 def usage_of(state: State, meter: LaneMeter, cost: int, now: Micros) -> Usage:
@@ -127,7 +129,7 @@ def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
     )
 
 
-def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool) -> Grant:
+def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, *, force: bool, waits: bool) -> Grant:
     """Start something that is no job: all keys are charged, or none."""
     now = state.now()
     ends = state.lease_ends
@@ -141,18 +143,22 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
         meter = state.registry.meters.get((target.limit, target.group))
         if meter is None or cost > 1:
             meter = _fitting(state, target)
-        elif now < meter.closed_until and not force:
+        elif now < meter.closed_until and not force and len(targets) == 1:
             return Grant(False, now, meter.closed_until)
         opens = meter.opens_at(cost)
         if opens > until:
             until = opens
-        if meter.reserved_by is not None and now < meter.reserved_deadline:
+        if meter.reserved_by is not None and meter.reserved_by != permit and now < meter.reserved_deadline:
             until = max(until, meter.reserved_until)
         leased |= meter.counts_leases
         keys.append((meter, cost))
     if until > now and not force:
         _note_refusal(keys, until)
-        return Grant(False, now, until)
+        if waits:
+            _reserve(state, keys, permit, now)
+        return Grant(False, now, until if until < NEVER else next_lease_end(state))
+    if waits and state.registry.reserved:
+        drop_reservations(state, permit)
     if not leased:
         # Nothing is held, so there is nothing to give back or to renew.
         for meter, cost in keys:
@@ -173,6 +179,17 @@ def _note_refusal(keys: Keys, until: Micros) -> None:
         keys[0][0].closed_until = until
 
 
+def _reserve(state: State, keys: Keys, permit: str, now: Micros) -> None:
+    """A waiter that is refused for its size alone keeps the room free, as a big job does."""
+    refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now]
+    if all(meter.lacks_only_room(cost, now) and meter.reserved_by in (None, permit) for meter, cost in refusing):
+        for meter, cost in refusing:
+            if meter.reserved_by is None:
+                meter.reserve(permit, cost, now)
+                state.registry.reserved[meter] = None
+                state.waiting_permits.add(permit)
+
+
 def _fitting(state: State, target: Target) -> LaneMeter:
     """The meter of a target; a cost that never fits is refused here."""
     meter = state.registry.require_key(target.limit, target.group)
@@ -184,6 +201,7 @@ def _fitting(state: State, target: Target) -> LaneMeter:
 def give_back(state: State, permits: Sequence[str]) -> None:
     """End permits: their slots are free."""
     for permit_id in permits:
+        drop_reservations(state, permit_id)
         permit = state.permits.get(permit_id)
         if permit is not None:
             for meter, _ in permit.keys:

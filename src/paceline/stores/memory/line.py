@@ -6,8 +6,8 @@ from collections import deque
 from heapq import heappop, heappush
 
 from paceline.clock import NEVER, Micros
-from paceline.job import ACTIVE, DELAYED, FAILED, WAITING, JobState
-from paceline.limits.admission import Meter, opens_at
+from paceline.job import ACTIVE, DELAYED, WAITING, JobState
+from paceline.limits.admission import opens_at
 from paceline.limits.rule import cost_under
 from paceline.limits.turns import after_start, joins_at
 from paceline.stores.interface import StartRecord
@@ -19,7 +19,7 @@ from paceline.stores.memory.rows import Row
 class Choosing:
     """One claim on its way: what it may still move and take, and what it learned about waiting."""
 
-    __slots__ = ("also", "budget", "needs_room", "now", "room", "tasks", "visible")
+    __slots__ = ("also", "budget", "misfits", "needs_room", "now", "room", "tasks", "visible")
 
     def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
         self.now = now
@@ -28,6 +28,7 @@ class Choosing:
         self.also = also
         self.room = room
         self.needs_room = 0
+        self.misfits: list[tuple[Row, str]] = []
         self.visible: dict[Line, list[LaneClass]] = {}
 
 
@@ -249,7 +250,7 @@ class Line:
             best: Lane | None = None
             for cls in self.visible(choosing):
                 lane = cls.first_ready()
-                if lane is not None and (best is None or lane.group.ticket < best.group.ticket):
+                if lane is not None and (best is None or lane.goes_before(best)):
                     if cls.shared and cls.opens_at() > now:
                         continue
                     best = lane
@@ -277,7 +278,10 @@ class Line:
             if opens_at(also) > now:
                 return False
         if cost != 1 and (misfit := next(((m, c) for m, c in keys if not m.fits(c)), None)):
-            self.fail_misfit(row, *misfit, now)
+            meter, cost = misfit
+            self.leave(row)
+            text = f"the job costs {cost}, but limit {meter.key[0]!r} never allows more than {meter.most()}"
+            choosing.misfits.append((row, f"NeverFits: {text}"))
             choosing.budget -= 1
             return None
         reserved = 0
@@ -345,15 +349,6 @@ class Line:
             for lane in meter.lanes:
                 if lane.state is READY and lane.waiting:
                     lane.file_until(until)
-
-    def fail_misfit(self, row: Row, meter: Meter, cost: int, now: Micros) -> None:
-        """The limit was lowered below the job's cost: it can never start."""
-        self.leave(row)
-        self.set_state(row, FAILED)
-        row.finished_at = now
-        row.error = f"NeverFits: the job costs {cost}, but limit {meter.key[0]!r} never allows more than {meter.most()}"
-        if row.job.unique is not None and self.unique.get(row.job.unique) is row:
-            del self.unique[row.job.unique]
 
     def still_reserves(self, meter: LaneMeter, row: Row, now: Micros) -> bool:
         """A reservation lasts while its job is next in its lane and nothing but its size keeps it from starting."""

@@ -6,18 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 
-from paceline.errors import JobNotFound
+from paceline.errors import JobNotFound, StoreUnavailable
 from paceline.job import JobRecord
 
 
 class MemoryListener:
     """An event in the loop that made it; may be set from any thread."""
 
-    __slots__ = ("_forget", "_loop", "_thread", "event", "heartbeat_due", "queues", "worker")
+    __slots__ = ("_forget", "_loop", "_thread", "event", "heartbeat_due", "queues", "wants_empty", "worker")
 
     def __init__(self, queues: Sequence[str], worker: str | None, forget: Callable[[MemoryListener], None]) -> None:
         self.event = asyncio.Event()
         self.heartbeat_due = False
+        self.wants_empty = False
         self.queues = tuple(queues)
         self.worker = worker
         self._loop = asyncio.get_running_loop()
@@ -56,6 +57,12 @@ class Listeners:
         for listener in tuple(self._by_queue.get(queue, ())):
             listener.wake()
 
+    def emptied(self, queue: str) -> None:
+        """The last unfinished job of a queue ended."""
+        for listener in tuple(self._by_queue.get(queue, ())):
+            if listener.wants_empty:
+                listener.wake()
+
     def wake_all(self) -> None:
         """A limit opened or changed: it may cover any queue."""
         for listener in tuple(self._all):
@@ -93,6 +100,14 @@ class Listeners:
         for loop, future in self.waiters.pop(job_id, ()):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_reject, future, JobNotFound(job_id))
+
+    def close(self) -> None:
+        """The store closes: those who wait for a job get an error, sleepers look again."""
+        for job_id in list(self.waiters):
+            for loop, future in self.waiters.pop(job_id):
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(_reject, future, StoreUnavailable("the store was closed"))
+        self.wake_all()
 
     def _forget(self, listener: MemoryListener) -> None:
         self._all.pop(listener, None)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from paceline.clock import Micros
 from paceline.errors import MoveNotAllowed
-from paceline.job import ACTIVE, CANCELLED, FINISHED, MOVES, NOT_STARTED, JobState, Move
-from paceline.stores.memory.finish import end_job
+from paceline.job import ACTIVE, CANCELLED, DELAYED, FINISHED, MOVES, NOT_STARTED, JobState, Move
+from paceline.stores.memory.finish import drop_reservations, end_job
 from paceline.stores.memory.line import Line
 from paceline.stores.memory.rows import Row
 from paceline.stores.memory.state import State
@@ -41,6 +41,8 @@ def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> in
 
 def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
     line = state.lines[row.job.queue]
+    if state.registry.reserved:
+        drop_reservations(state, row.job.id)
     if wanted is Move.CANCEL:
         if row.state is ACTIVE:
             row.cancel_asked = True
@@ -75,6 +77,10 @@ def remove(state: State, line: Line, row: Row) -> None:
     """Delete a job that does not run."""
     if row.state in NOT_STARTED:
         line.leave(row)
+        if state.registry.reserved:
+            drop_reservations(state, row.job.id)
+    # Whoever still holds a lease of it holds nothing.
+    row.fence = -1
     line.counts[row.state] -= 1
     if row.job.unique is not None and line.unique.get(row.job.unique) is row:
         del line.unique[row.job.unique]
@@ -99,14 +105,16 @@ def clean(state: State, queue: str, wanted: JobState, older_than: Micros) -> int
     line = state.line(queue)
     if wanted is ACTIVE:
         raise MoveNotAllowed(queue, ACTIVE, "clean")
-    rows = [row for row in line.rows.values() if row.seen(now) is wanted and now - _since(row) > older_than]
+    rows = [row for row in line.rows.values() if row.seen(now) is wanted and now - _since(row, now) > older_than]
     for row in rows:
         remove(state, line, row)
     return len(rows)
 
 
-def _since(row: Row) -> Micros:
-    return row.created_at if row.finished_at is None else row.finished_at
+def _since(row: Row, now: Micros) -> Micros:
+    if row.finished_at is not None:
+        return row.finished_at
+    return row.created_at if row.state is DELAYED and row.due_at > now else row.due_at
 
 
 def obliterate(state: State, queue: str, force: bool) -> int:

@@ -6,8 +6,10 @@ from itertools import islice
 
 from paceline.clock import Micros
 from paceline.job import DELAYED, NOT_STARTED, WAITING, JobRecord, JobState
+from paceline.limits.admission import earliest_start
 from paceline.limits.rule import cost_under
-from paceline.stores.interface import Filter, Standing, StartRecord, Usage
+from paceline.stores.interface import Filter, Standing, StartRecord
+from paceline.stores.memory.lanes import Keys
 from paceline.stores.memory.limits import usage_of
 from paceline.stores.memory.line import Line
 from paceline.stores.memory.rows import Row
@@ -60,14 +62,17 @@ def standing(state: State, job_id: str) -> Standing:
     now = state.now()
     line = state.lines[row.job.queue]
     waits = row.state in NOT_STARTED
+    meters = _meters(state, line, row) if waits else []
+    ahead = _ahead(line, row, now) if waits else 0
     return Standing(
         job=row.record(now),
         now=now,
         paused=_paused(line, row),
         known=_known(state, row),
-        keys=_keys(state, line, row, now) if waits else [],
-        ahead=_ahead(line, row, now) if waits else 0,
+        keys=[usage_of(state, meter, cost, now) for meter, cost in meters],
+        ahead=ahead,
         groups=sum(1 for group in line.groups.values() if group.waiting),
+        earliest=earliest_start(meters, ahead, max(now, row.due_at)) if waits else None,
     )
 
 
@@ -85,19 +90,18 @@ def _known(state: State, row: Row) -> bool:
     return not workers or any(worker.tasks is None or row.job.task in worker.tasks for worker in workers)
 
 
-def _keys(state: State, line: Line, row: Row, now: Micros) -> list[Usage]:
+def _meters(state: State, line: Line, row: Row) -> Keys:
     registry = state.registry
     group = row.job.group
     met = [limit for limit in registry.meeting(line.name, row.job.task) if limit.by is None or group is not None]
-    return [
-        usage_of(state, registry.meter(*limit.key(group)), cost_under(row.job.cost, limit.name), now) for limit in met
-    ]
+    return [(registry.meter(*limit.key(group)), cost_under(row.job.cost, limit.name)) for limit in met]
 
 
 def _ahead(line: Line, row: Row, now: Micros) -> int:
-    """How many jobs of the same queue and group go first."""
-    place = (row.job.priority, row.order)
-    same = (other for other in line.rows.values() if other.job.group == row.job.group and other is not row)
+    """How many jobs of the same group under the same limits go first."""
     if row.seen(now) is DELAYED:
         return 0
-    return sum(1 for other in same if other.seen(now) is WAITING and (other.job.priority, other.order) < place)
+    place = (row.job.priority, row.order)
+    lane = line.class_for(row.job.task).lanes.get(row.job.group)
+    waiting = lane.rows() if lane is not None else []
+    return sum(1 for other in waiting if (other.job.priority, other.order) < place)

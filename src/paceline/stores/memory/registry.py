@@ -9,6 +9,7 @@ from paceline.clock import NEVER, Micros
 from paceline.errors import ConfigError
 from paceline.limits import Delay, EvenlySpaced, Kind, Limit, Rate
 from paceline.limits.admission import Meter
+from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import Key
 from paceline.stores.interface import Changed, Override
 
@@ -37,6 +38,7 @@ class Registry:
         self.reserved: dict[LaneMeter, None] = {}
         self.held_limits: dict[str, tuple[Micros, str | None]] = {}
         self.next_expiry: Micros = NEVER
+        self._guard: Micros | None = None
 
     def declare(self, limits: Iterable[Limit]) -> tuple[list[Changed], bool]:
         """Add or change limits; returns what was replaced, and whether other jobs meet other limits now."""
@@ -51,6 +53,7 @@ class Registry:
                     value=limit.name,
                 )
         changed, widened = [], False
+        self._guard = None
         for limit in limits:
             old = self.limits.get(limit.name)
             self.limits[limit.name] = limit
@@ -66,6 +69,8 @@ class Registry:
             return False
         for key in [key for key in self.overrides if key[0] == name]:
             del self.overrides[key]
+        self._plan_expiry()
+        self.held_limits.pop(name, None)
         for key in self.by_limit.pop(name, {}):
             meter = self.meters.pop(key)
             self.reserved.pop(meter, None)
@@ -88,12 +93,23 @@ class Registry:
         key = (name, group)
         meter = self.meters.get(key)
         if meter is None:
-            meter = self.meters[key] = LaneMeter(key, self.kind(name, group))
+            meter = self.meters[key] = self.new_meter(key)
             self.by_limit.setdefault(name, {})[key] = None
-            if name in self.held_limits:
-                # The limit was held for all of its groups: also for those that come later.
-                meter.hold_until, meter.hold_reason = self.held_limits[name]
         return meter
+
+    def new_meter(self, key: Key) -> LaneMeter:
+        """A meter that counted nothing; one of a limit that is held for all its groups is held too."""
+        meter = LaneMeter(key, self.kind(*key))
+        meter.hold_until, meter.hold_reason = self.held_limits.get(key[0], (0, None))
+        return meter
+
+    def smallest_guard(self) -> Micros:
+        """The smallest guard that any limit has."""
+        if self._guard is None:
+            kinds = [*(limit.kind for limit in self.limits.values()), *(each.kind for each in self.overrides.values())]
+            guards = [part.guard // MICROSECOND for kind in kinds for part in kind.parts() if isinstance(part, Rate)]
+            self._guard = min((guard for guard in guards if guard), default=NEVER)
+        return self._guard
 
     def meters_of(self, name: str) -> list[LaneMeter]:
         """All meters of one limit that exist now."""
@@ -171,6 +187,7 @@ class Registry:
         return len(idle)
 
     def _plan_expiry(self) -> None:
+        self._guard = None
         times = [found.expires_at for found in self.overrides.values() if found.expires_at is not None]
         self.next_expiry = min(times, default=NEVER)
 

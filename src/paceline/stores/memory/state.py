@@ -42,11 +42,15 @@ class State:
         self.registry = Registry()
         self.listeners = Listeners()
         self.permits: dict[str, Permit] = {}
+        self.waiting_permits: set[str] = set()
+        """Permits that are waited for and have reserved room."""
         self.lease_ends: list[tuple[Micros, int, Leased]] = []
         self._leasings = 0
         self.workers: dict[str, WorkerRecord] = {}
         self.last_claims: dict[str, tuple[str, Leased]] = {}
         self.orders = 0
+        self.fences = 0
+        """Counted over all jobs, so that a fence proves nothing for a later job of the same id."""
         self._latest: Micros = 0
 
     def now(self) -> Micros:

@@ -59,7 +59,7 @@ class MemoryStore:
 
     async def close(self) -> None:
         # What is in memory stays until the process ends: others may use the same store.
-        self.state.listeners.wake_all()
+        self.state.listeners.close()
 
     # a job's life
 
@@ -73,8 +73,7 @@ class MemoryStore:
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         with self._lock:
-            lost = finish.finish(self.state, finishes) if finishes else []
-            return claim.claim(self.state, ask, lost)
+            return claim.claim(self.state, ask, finishes)
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         with self._lock:
@@ -199,9 +198,11 @@ class MemoryStore:
         with self._lock:
             return limits.usage(self.state, limit, group)
 
-    async def acquire(self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False) -> Grant:
+    async def acquire(
+        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+    ) -> Grant:
         with self._lock:
-            return limits.acquire(self.state, targets, permit, lease, force)
+            return limits.acquire(self.state, targets, permit, lease, force=force, waits=waits)
 
     async def give_back(self, permits: Sequence[str]) -> None:
         with self._lock:

@@ -1,0 +1,1 @@
+"""One file per system that is measured; all of them look the same to the runner."""

@@ -1,0 +1,206 @@
+"""One job per id, and one live job per unique key and queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.job import JobState, Move
+from paceline.stores.interface import Outcome
+
+from .builders import SECOND, a_job, a_job_in, add, claim, claimed, complete, finish, read, start, state_of
+
+LIVE = [JobState.WAITING, JobState.DELAYED, JobState.ACTIVE]
+FINISHED = [JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED]
+
+
+async def add_one(store, id: str, **changes) -> tuple[str, bool]:
+    """Insert; returns the id of the job that is there now, and whether it was there before."""
+    (inserted,) = await store.insert([a_job(id, **changes)])
+    return inserted.job.id, inserted.existed
+
+
+# ids
+
+
+@pytest.mark.parametrize("state", [*LIVE, *FINISHED])
+async def test_an_id_that_exists_gives_the_job_that_has_it(store, state):
+    before = await a_job_in(store, state, data=b"first")
+
+    (inserted,) = await store.insert([a_job("a", data=b"second", priority=9)])
+
+    assert (inserted.job, inserted.existed) == (before, True)
+    assert await read(store, "a") == before
+
+
+async def test_a_job_that_is_sent_twice_starts_once(store):
+    await add(store, "a")
+    await add(store, "a")
+
+    assert claimed(await claim(store, 5)) == ["a"]
+    assert sum((await store.counts("line")).values()) == 1
+
+
+async def test_an_id_is_one_in_all_queues(store):
+    await add(store, "a", queue="one")
+
+    assert await add_one(store, "a", queue="two") == ("a", True)
+
+    assert claimed(await claim(store, 5, queues=["two"])) == []
+    assert (await read(store, "a")).queue == "one"
+
+
+async def test_an_id_twice_in_one_bulk_gives_one_job(store):
+    inserted = await store.insert([a_job("a", data=b"1"), a_job("b"), a_job("a", data=b"2")])
+
+    assert [(each.job.id, each.existed) for each in inserted] == [("a", False), ("b", False), ("a", True)]
+    assert (await read(store, "a")).data == b"1"
+    assert claimed(await claim(store, 5)) == ["a", "b"]
+
+
+async def test_a_bulk_that_is_sent_again_adds_only_what_is_missing(store):
+    await add(store, "a", "c")
+
+    inserted = await store.insert([a_job(id) for id in ("a", "b", "c")])
+
+    assert [each.existed for each in inserted] == [True, False, True]
+    assert sum((await store.counts("line")).values()) == 3
+
+
+async def test_an_id_whose_job_was_not_kept_is_free(store):
+    await add(store, "a", keep=0)
+    await complete(store, await start(store))
+
+    assert await add_one(store, "a") == ("a", False)
+
+
+# unique keys
+
+
+@pytest.mark.parametrize("state", LIVE)
+async def test_a_live_job_with_the_key_is_given_instead(store, state):
+    before = await a_job_in(store, state, unique="key")
+
+    assert await add_one(store, "b", unique="key") == ("a", True)
+
+    assert await read(store, "a") == before
+    assert await store.get(["b"]) == []
+
+
+@pytest.mark.parametrize("state", FINISHED)
+async def test_a_finished_job_frees_its_key(store, state):
+    await a_job_in(store, state, unique="key")
+
+    assert await add_one(store, "b", unique="key") == ("b", False)
+
+
+@pytest.mark.parametrize("how", ["remove", "drain", "clean"])
+async def test_a_removed_job_frees_its_key(store, clock, how):
+    await add(store, "a", unique="key")
+    clock.advance("1s")
+    if how == "remove":
+        await store.move(["a"], Move.REMOVE)
+    elif how == "drain":
+        await store.drain("line")
+    else:
+        await store.clean("line", JobState.WAITING, 0)
+
+    assert await add_one(store, "b", unique="key") == ("b", False)
+
+
+@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.RETURNED, Outcome.RELEASED])
+async def test_a_job_that_comes_back_keeps_its_key(store, outcome):
+    job = await a_job_in(store, JobState.ACTIVE, unique="key", attempts=3)
+    await finish(store, job, outcome)
+
+    assert await add_one(store, "b", unique="key") == ("a", True)
+
+
+async def test_a_job_that_is_retried_by_hand_has_its_key_again(store):
+    await a_job_in(store, JobState.FAILED, unique="key")
+    await store.move(["a"], Move.RETRY)
+
+    assert await add_one(store, "b", unique="key") == ("a", True)
+
+
+async def test_another_key_is_another_job(store):
+    await add(store, "a", unique="key")
+
+    assert await add_one(store, "b", unique="other") == ("b", False)
+
+
+async def test_a_job_without_a_key_is_never_a_duplicate(store):
+    await add(store, "a", unique="key")
+
+    assert await add_one(store, "b") == ("b", False)
+
+
+async def test_each_queue_has_keys_of_its_own(store):
+    await add(store, "a", unique="key", queue="one")
+
+    assert await add_one(store, "b", unique="key", queue="two") == ("b", False)
+
+
+async def test_a_key_twice_in_one_bulk_gives_one_job(store):
+    inserted = await store.insert([a_job("a", unique="key"), a_job("b", unique="key"), a_job("c")])
+
+    assert [(each.job.id, each.existed) for each in inserted] == [("a", False), ("a", True), ("c", False)]
+    assert await store.get(["b"]) == []
+
+
+async def test_a_bulk_gives_the_existing_job_beside_new_ones(store):
+    await add(store, "a", unique="key")
+
+    inserted = await store.insert([a_job("b", unique="key"), a_job("c", unique="other")])
+
+    assert [(each.job.id, each.existed) for each in inserted] == [("a", True), ("c", False)]
+    assert (await store.counts("line"))["waiting"] == 2
+
+
+async def test_a_key_counts_until_exactly_the_end_of_its_time(store, clock):
+    await add(store, "a", unique="key", unique_ttl="10s")
+    until = clock.now() + 10 * SECOND
+
+    clock.to(until - 1)
+    before = await add_one(store, "b", unique="key", unique_ttl="10s")
+    clock.to(until)
+
+    assert before == ("a", True)
+    assert await add_one(store, "c", unique="key", unique_ttl="10s") == ("c", False)
+    assert (await store.counts("line"))["waiting"] == 2
+
+
+async def test_the_time_of_a_key_counts_from_the_creation_of_the_job(store, clock):
+    await add(store, "a", unique="key", unique_ttl="10s")
+    clock.advance("8s")
+    assert await add_one(store, "b", unique="key", unique_ttl="10s") == ("a", True)
+
+    clock.advance("2s")
+
+    assert await add_one(store, "c", unique="key", unique_ttl="10s") == ("c", False)
+
+
+async def test_a_job_that_ends_before_the_time_of_its_key_frees_it(store):
+    await a_job_in(store, JobState.COMPLETED, unique="key", unique_ttl="1h")
+
+    assert await add_one(store, "b", unique="key", unique_ttl="1h") == ("b", False)
+
+
+async def test_the_end_of_an_older_job_does_not_free_the_key_of_a_newer_one(store, clock):
+    await add(store, "old", unique="key", unique_ttl="1s")
+    (job,) = await start(store)
+    clock.advance("1s")
+    await add(store, "new", unique="key")
+
+    await finish(store, job)
+
+    assert await add_one(store, "third", unique="key") == ("new", True)
+
+
+async def test_a_duplicate_changes_nothing_of_the_job_that_is_there(store, clock):
+    await add(store, "a", unique="key", data=b"1", delay="1h")
+    clock.advance("1m")
+
+    await add(store, "b", unique="key", data=b"2")
+
+    assert await state_of(store, "a") == JobState.DELAYED
+    assert (await read(store, "a")).data == b"1"
