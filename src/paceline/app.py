@@ -115,10 +115,12 @@ class App:
 
         def decorate(function: Callable[..., Any]) -> Task[Any, Any, Any]:
             require(callable(function), "task", function, "a function")
+            known = name if name is not None else getattr(function, "__name__", None)
+            require(known is not None, "name", known, f"a name for {function!r}, which has none of its own")
             task: Task[Any, Any, Any] = Task(
                 function,
                 self._declarations,
-                name=function.__name__ if name is None else name,
+                name=known or "",
                 queue=queue,
                 options=options,
                 isolation=isolation,

@@ -219,6 +219,9 @@ class Limiter(_Acquires):
         self._unit = (Target(name),)
         self._spare_id = ""
         self._unlimited = isinstance(kind, Unlimited)
+        declared = self.declarations.declared.get(name)
+        if self._unlimited and declared is not None and declared.kind != kind:
+            raise ConfigError(f"limit {name!r} is declared as {declared!r}, not as {kind!r}", option="kind", value=kind)
         if kind is not None and not self._unlimited:
             self.declarations.add(Limit.for_code(name, check_kind(kind, option="kind"), backoff))
 

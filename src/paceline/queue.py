@@ -11,7 +11,7 @@ import msgspec
 from paceline.checks import check_count, check_flag, check_name
 from paceline.clock import from_datetime, to_datetime
 from paceline.durations import Duration, parse_duration
-from paceline.errors import ConfigError, QueueClosed
+from paceline.errors import ConfigError, QueueClosed, require
 from paceline.job import Explanation, Job, JobState, Move
 from paceline.lifecycle.actions import StoreActions
 from paceline.lifecycle.declare import Declarations
@@ -160,6 +160,7 @@ class Queue:
         self._closed = True
 
     async def _set_paused(self, task: str | None, group: str | None, paused: bool) -> None:
+        require(task is None or group is None, "group", group, "a task or a group, not both at once")
         if task is not None:
             check_name(task, option="task")
         if group is not None:

@@ -287,6 +287,7 @@ class Worker:
             tasks=self._tasks(),
             also=self._pace.also,
             room=allowance.room,
+            most=allowance.most,
         )
         try:
             claim = await store.claim(ask, ended)

@@ -350,6 +350,41 @@ async def test_an_arrival_is_no_reason_for_a_heartbeat(store, ear):
     assert listener.heartbeat_due is False
 
 
+# empty queues
+
+
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETED, Outcome.FAILED, Outcome.CANCELLED])
+async def test_whoever_wants_to_know_hears_that_the_last_job_of_a_queue_ended(store, ear, outcome):
+    job = await a_job_in(store, JobState.ACTIVE)
+    listener = ear()
+    listener.wants_empty = True
+
+    await finish(store, job, outcome)
+
+    assert await hears(listener)
+
+
+async def test_nobody_hears_of_an_empty_queue_unasked(store, ear):
+    job = await a_job_in(store, JobState.ACTIVE)
+    listener = ear()
+
+    await finish(store, job)
+
+    assert await heard_nothing(store, listener)
+
+
+@pytest.mark.parametrize("left", [{}, {"delay": "1h"}], ids=["waiting", "delayed"])
+async def test_a_queue_that_has_jobs_left_is_not_empty(store, ear, left):
+    job = await a_job_in(store, JobState.ACTIVE)
+    await add(store, "b", **left)
+    listener = ear()
+    listener.wants_empty = True
+
+    await finish(store, job)
+
+    assert await heard_nothing(store, listener)
+
+
 # quiet
 
 

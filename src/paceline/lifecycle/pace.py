@@ -59,14 +59,15 @@ def check_limiter(limiter: object, *, option: str, expected: str = "a Limiter") 
 
 
 class Allowance:
-    """How many jobs to ask for now (`slots`), of how much cost in all (`room`), or when to look again."""
+    """How many jobs to ask for now, of how much cost in all (`room`) and each (`most`), or when to look again."""
 
-    __slots__ = ("room", "slots", "until")
+    __slots__ = ("most", "room", "slots", "until")
 
-    def __init__(self, slots: int, room: int | None = None, until: Micros = NEVER) -> None:
+    def __init__(self, slots: int, room: int | None = None, until: Micros = NEVER, most: int | None = None) -> None:
         self.slots = slots
         self.room = room
         self.until = until
+        self.most = most
 
 
 class Pace:
@@ -97,7 +98,7 @@ class KindPace(Pace):
 
     def __init__(self, kind: Kind) -> None:
         self._meter = Meter(("worker", None), kind)
-        self._rates = [part for part in kind.parts() if isinstance(part, Rate)]
+        self._most = min((part.max for part in kind.parts() if isinstance(part, Rate)), default=None)
 
     async def allows(self, free: int, now: Micros) -> Allowance:
         meter = self._meter
@@ -110,16 +111,13 @@ class KindPace(Pace):
             free = min(free, left)
             if isinstance(part, Rate):
                 room = left if room is None else min(room, left)
-        return Allowance(free, room)
+        return Allowance(free, room, most=self._most)
 
     async def started(self, jobs: list[JobRecord], now: Micros) -> None:
         for job in jobs:
             self._meter.charge(job.id, cost_under(job.cost, ""), now)
 
     def wait_for_room(self, cost: int, now: Micros) -> Micros:
-        if not self._meter.fits(cost):
-            log.error("a job costs %d, more than this worker's own limiter %r ever allows", cost, self._meter.kind)
-            return NEVER
         return self._meter.opens_at(cost)
 
     async def ended(self, job_id: str) -> None:

@@ -98,6 +98,13 @@ class Meter:
         """True when a start is refused for its size alone: a smaller one would be admitted now."""
         return cost > 1 and self.opens_at(1) <= now < self.opens_at(cost)
 
+    def lacks_only_time(self, cost: int, now: Micros) -> bool:
+        """True when only windows refuse: no hold, no gap, no missing slot."""
+        others = [
+            part.opens_at(state, len(self.leases), cost) for part, state in self.cells if not isinstance(part, Rate)
+        ]
+        return max([self.hold_until, *others]) <= now
+
     def reserve(self, job_id: str, cost: int, now: Micros) -> None:
         """Keep the room free for a job that does not fit yet, for one window at most: by then it fits."""
         self.reserved_by = job_id

@@ -48,7 +48,7 @@ def explain(standing: Standing) -> Explanation:
     """The explanation of a `Standing`: everything in it was read in one step."""
     job, now = standing.job, standing.now
     if job.state is ACTIVE:
-        text = f"job {job.id} runs since {_ago(now - (job.started_at or now))} on worker {job.worker}"
+        text = f"job {job.id} ({job.task}) has run for {_ago(now - (job.started_at or now))} on worker {job.worker}"
         return Explanation(text, [], 0, to_datetime(job.started_at or now))
     if job.state not in (WAITING, DELAYED):
         why = f": {job.error}" if job.error else ""

@@ -76,6 +76,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     """Limits that every start of this claim meets besides its own: a worker's shared limiter."""
     room: int | None = None
     """The summed cost that the worker's private limiter admits now."""
+    most: int | None = None
+    """The largest cost that limiter ever admits: bigger jobs are left to other workers."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

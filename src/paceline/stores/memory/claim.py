@@ -33,6 +33,7 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     registry = state.registry
     also = [registry.meter(registry.require(name).name, None) for name in ask.also]
     choosing = Choosing(now, budget, ask.tasks, also, ask.room)
+    choosing.most = ask.most
     for line in lines:
         line.unblock_due(choosing)
     started: list[Row] = []
@@ -44,6 +45,8 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         state.lease(leased.copy(), now + ask.lease)
     state.last_claims[ask.worker] = (ask.claim_id, leased)
     again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
+    for lane in choosing.skipped:
+        lane.unpark()
     return Claim(
         jobs=[row.record(now) for row in started],
         now=now,

@@ -180,9 +180,9 @@ def _note_refusal(keys: Keys, until: Micros) -> None:
 
 
 def _reserve(state: State, keys: Keys, permit: str, now: Micros) -> None:
-    """A waiter that is refused for its size alone keeps the room free, as a big job does."""
-    refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now]
-    if all(meter.lacks_only_room(cost, now) and meter.reserved_by in (None, permit) for meter, cost in refusing):
+    """A waiter of a big cost that only windows refuse keeps the room free, or smaller ones would always be first."""
+    refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now and cost > 1]
+    if all(meter.lacks_only_time(cost, now) and meter.reserved_by in (None, permit) for meter, cost in refusing):
         for meter, cost in refusing:
             if meter.reserved_by is None:
                 meter.reserve(permit, cost, now)

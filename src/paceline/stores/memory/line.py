@@ -11,7 +11,7 @@ from paceline.limits.admission import opens_at
 from paceline.limits.rule import cost_under
 from paceline.limits.turns import after_start, joins_at
 from paceline.stores.interface import StartRecord
-from paceline.stores.memory.lanes import BLOCKED, PAUSED, READY, Group, Keys, Lane, LaneClass
+from paceline.stores.memory.lanes import BLOCKED, PARKED, PAUSED, READY, Group, Keys, Lane, LaneClass
 from paceline.stores.memory.registry import LaneMeter, Registry
 from paceline.stores.memory.rows import Row
 
@@ -19,7 +19,7 @@ from paceline.stores.memory.rows import Row
 class Choosing:
     """One claim on its way: what it may still move and take, and what it learned about waiting."""
 
-    __slots__ = ("also", "budget", "misfits", "needs_room", "now", "room", "tasks", "visible")
+    __slots__ = ("also", "budget", "misfits", "most", "needs_room", "now", "room", "skipped", "tasks", "visible")
 
     def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
         self.now = now
@@ -28,6 +28,8 @@ class Choosing:
         self.also = also
         self.room = room
         self.needs_room = 0
+        self.most: int | None = None
+        self.skipped: list[Lane] = []
         self.misfits: list[tuple[Row, str]] = []
         self.visible: dict[Line, list[LaneClass]] = {}
 
@@ -269,6 +271,11 @@ class Line:
         """Whether this job starts: True, False (stop here), or None (refused: it was filed where it belongs)."""
         now = choosing.now
         cost = row.job.cost
+        if choosing.most is not None and cost_under(cost, "") > choosing.most:
+            choosing.skipped.append(lane)
+            lane.state = PARKED
+            choosing.budget -= 1
+            return None
         if choosing.room is not None and cost_under(cost, "") > choosing.room:
             choosing.needs_room = cost_under(cost, "")
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from paceline.clock import Micros
+from paceline.errors import JobNotFound
 from paceline.job import DELAYED, NOT_STARTED, WAITING, JobRecord, JobState
 from paceline.limits.admission import earliest_start
 from paceline.limits.rule import cost_under
@@ -24,6 +25,8 @@ def find(state: State, wanted: Filter) -> list[JobRecord]:
         return []
     rows = iter(line.rows.values())
     if wanted.after is not None:
+        if wanted.after not in line.rows:
+            raise JobNotFound(wanted.after)
         for row in rows:
             if row.job.id == wanted.after:
                 break
