@@ -52,7 +52,7 @@ def most_in_any_window(starts: list[float], window: float) -> int:
 # recipe 1: an AI provider
 
 
-async def test_recipe_1_an_ai_provider_as_a_limit_of_the_app(
+async def test_d15_recipe_1_an_ai_provider_as_a_limit_of_the_app(
     app: App, paceline_time: VirtualTime, timeline: Timeline
 ) -> None:
     app.limit(
@@ -72,7 +72,7 @@ async def test_recipe_1_an_ai_provider_as_a_limit_of_the_app(
     assert (service.most, service.done, most_in_any_window(starts, 60)) == (5, 120, 50)
 
 
-async def test_recipe_1_an_ai_provider_as_a_composite_limiter_of_a_worker(
+async def test_d15_recipe_1_an_ai_provider_as_a_composite_limiter_of_a_worker(
     paceline_time: VirtualTime, timeline: Timeline
 ) -> None:
     store = paceline_time.store
@@ -91,7 +91,7 @@ async def test_recipe_1_an_ai_provider_as_a_composite_limiter_of_a_worker(
     assert (service.most, service.done) == (5, 120)
 
 
-async def test_recipe_1_a_refusal_of_the_provider_backs_off_as_written(
+async def test_d15_recipe_1_a_refusal_of_the_provider_backs_off_as_written(
     app: App, paceline_time: VirtualTime, timeline: Timeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("random.random", lambda: 0.0)
@@ -118,7 +118,7 @@ async def test_recipe_1_a_refusal_of_the_provider_backs_off_as_written(
 
 @pytest.mark.parametrize("takes", ["1ms", "20s"], ids=["short jobs", "jobs longer than the interval"])
 @pytest.mark.parametrize("composite", [False, True], ids=["kinds", "composite"])
-async def test_recipe_2_gentle_crawling_is_even_however_long_jobs_take(
+async def test_d15_recipe_2_gentle_crawling_is_even_however_long_jobs_take(
     paceline_time: VirtualTime, timeline: Timeline, takes: str, composite: bool
 ) -> None:
     store = paceline_time.store
@@ -142,7 +142,7 @@ async def test_recipe_2_gentle_crawling_is_even_however_long_jobs_take(
 # recipe 3: several providers
 
 
-async def test_recipe_3_several_providers_each_with_its_own_limits(
+async def test_d15_recipe_3_several_providers_each_with_its_own_limits(
     app: App, paceline_time: VirtualTime, timeline: Timeline
 ) -> None:
     openai, ollama = Service(paceline_time), Service(paceline_time, "10s")
@@ -164,7 +164,7 @@ async def test_recipe_3_several_providers_each_with_its_own_limits(
 # recipe 4: no limit
 
 
-async def test_recipe_4_without_a_limiter_everything_starts_at_once(
+async def test_d15_recipe_4_without_a_limiter_everything_starts_at_once(
     app: App, paceline_time: VirtualTime, timeline: Timeline
 ) -> None:
     service = Service(paceline_time)

@@ -66,7 +66,7 @@ async def test_one_full_part_is_enough_to_refuse(make: Any) -> None:
     assert not await CompositeLimiter([make(Unlimited()), full]).can_proceed()
 
 
-async def test_add_limiter_takes_effect_at_once(make: Any) -> None:
+async def test_d7_add_limiter_takes_effect_at_once(make: Any) -> None:
     composite = CompositeLimiter()
     assert await composite.can_proceed()
     full = make(Concurrency(1))
@@ -90,7 +90,7 @@ async def test_starts_and_completions_are_passed_on_to_every_part(make: Any, tim
     assert timeline.at(await rate.get_next_available_time()) == 60
 
 
-async def test_the_latest_next_time_wins(make: Any, timeline: Timeline) -> None:
+async def test_d7_the_latest_next_time_wins(make: Any, timeline: Timeline) -> None:
     short, long = make(Delay("10ms")), make(Delay("1s"))
     await long.record_job_start()
     for parts in ([short, long], [long, short]):
@@ -116,7 +116,7 @@ async def test_clear_is_passed_on_to_every_part(make: Any, timeline: Timeline) -
     assert [await part.can_proceed() for part in parts] == [True, True]
 
 
-async def test_the_first_refusal_ends_the_question(paceline_time: VirtualTime) -> None:
+async def test_d7_the_first_refusal_ends_the_question(paceline_time: VirtualTime) -> None:
     parts = [OwnLimiter(paceline_time), OwnLimiter(paceline_time, most=0), OwnLimiter(paceline_time)]
     assert not await CompositeLimiter(parts).can_proceed()
     assert [part.calls for part in parts] == [["can_proceed"], ["can_proceed"], []]
@@ -177,7 +177,7 @@ async def test_a_composite_of_named_limiters_binds_a_worker_exactly(
     assert timeline.starts() == [0, 5, 10, 60, 65, 70]
 
 
-async def test_a_start_is_charged_to_all_parts_or_to_none(app: App, paceline_time: VirtualTime) -> None:
+async def test_d7_a_start_is_charged_to_all_parts_or_to_none(app: App, paceline_time: VirtualTime) -> None:
     slots, rate = app.limiter("slots", Concurrency(1)), app.limiter("rate", Rate(9, per="1h"))
     permit = await slots.try_acquire()
     assert permit is not None and await rate.can_proceed()

@@ -16,7 +16,7 @@ DECLARED = ("jobqueue.limiter.concurrent", "jobqueue.limiter.rate.evenlyspaced")
 
 
 @pytest.mark.parametrize("name", FREE)
-async def test_the_generic_and_the_null_name_are_unlimited(app: App, timeline: Timeline, name: str) -> None:
+async def test_d16_the_generic_and_the_null_name_are_unlimited(app: App, timeline: Timeline, name: str) -> None:
     limiter = app.limiter(name)
     for _ in range(100):
         await limiter.record_job_start()
@@ -36,7 +36,7 @@ def test_the_others_are_an_error_until_they_are_declared(app: App, name: str) ->
 @pytest.mark.parametrize(
     ("name", "kind"), [(DECLARED[0], Concurrency(1)), (DECLARED[1], EvenlySpaced(1, per="1m"))], ids=DECLARED
 )
-async def test_the_others_are_what_the_app_declared_under_the_name(
+async def test_d16_the_others_are_what_the_app_declared_under_the_name(
     app: App, name: str, kind: Concurrency | EvenlySpaced
 ) -> None:
     app.limit(name, kind, tasks=["step"])

@@ -31,7 +31,7 @@ async def noop(job: Job[None]) -> None: ...
 # asked and told
 
 
-async def test_an_own_limiter_is_asked_before_every_claim_and_told_of_every_start(
+async def test_d11_an_own_limiter_is_asked_before_every_claim_and_told_of_every_start(
     queue: Queue, paceline_time: VirtualTime
 ) -> None:
     limiter = OwnLimiter(paceline_time)
@@ -63,7 +63,7 @@ async def test_what_it_allows_is_never_exceeded_and_always_used(
 
 
 @pytest.mark.parametrize("how", ["returns", "raises", "times out", "is cancelled", "is handed back"])
-async def test_it_is_told_of_the_completion_however_the_job_ended(
+async def test_d11_it_is_told_of_the_completion_however_the_job_ended(
     queue: Queue, paceline_time: VirtualTime, how: str
 ) -> None:
     limiter = OwnLimiter(paceline_time)

@@ -64,7 +64,7 @@ class Limited:
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_the_six_methods_are_coroutines_everywhere(name: str) -> None:
+def test_d1_the_six_methods_are_coroutines_everywhere(name: str) -> None:
     for limiter in (Limiter, CompositeLimiter):
         assert inspect.iscoroutinefunction(getattr(limiter, name))
 
