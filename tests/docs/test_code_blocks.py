@@ -18,11 +18,11 @@ BLOCKS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("page", "number", "block"), BLOCKS, ids=[f"{page}:{number}" for page, number, _ in BLOCKS]
-)
+@pytest.mark.parametrize(("page", "number", "block"), BLOCKS, ids=[f"{page}:{number}" for page, number, _ in BLOCKS])
 def test_a_code_block_runs_as_it_stands(page: Path, number: int, block: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", block], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
 
     assert done.returncode == 0, f"{page}, block {number}:\n{done.stderr}"
 

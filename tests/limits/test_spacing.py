@@ -84,7 +84,6 @@ def test_changed_numbers_hold_from_the_last_start_on(
     assert changed.opens_at(adopted, 0, 1) == pause + ceil(cost * later_per / later_most)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="adopt() counts from the start before it was rounded up")
 @pytest.mark.parametrize("changed", [EvenlySpaced(1, per="1s"), Delay("1s"), Rate(1, per="1s")], ids=repr)
 def test_numbers_changed_after_a_rounded_start_count_from_that_start(changed: EvenlySpaced | Delay | Rate) -> None:
     kind, now = EvenlySpaced(3, per="1s"), 0
@@ -110,9 +109,6 @@ def test_storing_and_reading_the_state_changes_no_decision(
         kind.charge(stored, cost, now)
 
 
-@pytest.mark.xfail(
-    strict=True, raises=AssertionError, reason="at that very instant the old state would still be on time"
-)
 @given(counts, windows, later_steps, later_steps)
 def test_from_the_instant_it_may_be_forgotten_a_state_decides_like_a_new_one(
     most: int, per: int, asked: list[tuple[bool, int, int]], more: list[tuple[bool, int, int]]

@@ -341,6 +341,20 @@ async def test_kept_room_is_free_again_after_one_window_when_nobody_serves_the_b
     assert (before, claimed(await claim(store, queues=["two"]))) == ([], ["small"])
 
 
+async def test_kept_room_is_free_again_after_one_window_even_if_others_were_forced_in(store, clock):
+    await declare(store, "tokens", Rate(3, per="1m"))
+    await a_big_job_that_lacks_room(store, clock)
+    reserved_at = clock.now()
+    await add(store, "small", queue="two")
+    clock.to(reserved_at + 50 * SECOND)
+    await store.acquire([Target("tokens")], "forced", MINUTE, force=True)
+    assert claimed(await claim(store, queues=["two"])) == []
+
+    clock.to(reserved_at + MINUTE)
+
+    assert claimed(await claim(store, queues=["two"])) == ["small"]
+
+
 async def test_a_stream_of_small_jobs_does_not_starve_a_big_one(store, clock):
     await declare(store, "tokens", Rate(3, per="1m"))
     fits_at = await a_big_job_that_lacks_room(store, clock, group="big")

@@ -355,10 +355,11 @@ async def test_a_job_that_its_group_refuses_is_not_charged_to_shared_limits(stor
     assert groups_of((await claim(store, 5)).jobs) == ["b", "c"]
 
 
-async def test_the_latest_of_all_limits_says_when_to_ask_again(store, clock):
-    await declare(store, "queue", Rate(1, per="10s"), queues=["line"])
-    await declare(store, "mail", Delay("20s"), tasks=["work"])
-    await declare(store, "tenant", Rate(1, per="40s"), by="group")
+@pytest.mark.parametrize(("queue", "task", "group"), [(10, 20, 40), (40, 10, 20), (20, 40, 10)])
+async def test_the_latest_of_all_limits_says_when_to_ask_again(store, clock, queue, task, group):
+    await declare(store, "queue", Rate(1, per=queue), queues=["line"])
+    await declare(store, "mail", Delay(task), tasks=["work"])
+    await declare(store, "tenant", Rate(1, per=group), by="group")
     await add_many(store, 2, group="a")
     await start(store)
 

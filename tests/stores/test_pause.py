@@ -197,6 +197,19 @@ async def test_a_pause_survives_new_limits_and_new_workers(store, what):
     assert claimed(await claim(store)) == []
 
 
+async def test_a_paused_group_stays_paused_when_its_tasks_part(store):
+    await add(store, "a", task="work", group="acme")
+    await add(store, "b", task="other", group="acme")
+    await store.pause("line", None, "acme", True)
+    assert claimed(await claim(store, 5)) == []
+
+    await declare(store, "mail", Concurrency(5), tasks=["work"])
+
+    assert claimed(await claim(store, 5)) == []
+    await store.pause("line", None, "acme", False)
+    assert claimed(await claim(store, 5)) == ["a", "b"]
+
+
 async def test_a_pause_survives_an_empty_queue_and_a_clean_up(store, clock, what):
     await add(store, "a", group="acme", keep=0)
     jobs = await start(store)

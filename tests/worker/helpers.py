@@ -47,6 +47,11 @@ async def soon(task: asyncio.Future[Any], time: VirtualTime) -> Any:
     return task.result()
 
 
+def called(value: object) -> str:
+    """The name of a test's parameter: short, and the same in every process."""
+    return repr(value).split(" at 0x")[0][:30]
+
+
 async def nothing(job: Any) -> None:
     """The plainest handler."""
 

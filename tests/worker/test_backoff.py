@@ -104,3 +104,24 @@ async def test_a_success_that_started_before_the_hold_resets_nothing(time, app):
     assert times[:2] == [0, 0]
     assert 1 <= times[2] < 2
     assert 2 <= times[3] - times[2] < 4
+
+
+async def test_refusals_of_jobs_that_started_before_the_hold_are_part_of_the_same_refusal(time, app):
+    app.limit("service", Rate(100, per="1s"), tasks=["send"])
+    queue = app.queue("line")
+    refused = []
+
+    async def handler(job):
+        if len(refused) < 10:
+            refused.append(job.data)
+            await time.sleep("100ms")
+            raise RateLimited
+
+    await add(queue, 10, "send")
+    async with working(Worker("line", handler, store=time.store, concurrency=10)):
+        await time.advance("1h")
+
+    # Ten jobs met the same closed door: that is the first refusal in a row, not the tenth.
+    times = await started(queue)
+    assert times[:10] == [0] * 10
+    assert 1 <= times[10] - 0.1 < 2

@@ -19,7 +19,7 @@ from paceline import (
     open_store,
 )
 
-from .helpers import add, after, nothing, seconds, started, states, takes, working
+from .helpers import add, after, called, nothing, seconds, started, states, takes, working
 
 METHODS = (
     "can_proceed",
@@ -79,12 +79,12 @@ async def refused(option: str, value: object, **options) -> str:
 NO_COUNTS = [0, -1, 1.5, 1.0, True, False, "2", float("nan"), float("inf"), [1]]
 
 
-@pytest.mark.parametrize("value", [*NO_COUNTS, None], ids=repr)
+@pytest.mark.parametrize("value", [*NO_COUNTS, None], ids=called)
 async def test_a_concurrency_that_is_no_count_is_refused(value):
     await refused("concurrency", value, concurrency=value)
 
 
-@pytest.mark.parametrize("value", NO_COUNTS, ids=repr)
+@pytest.mark.parametrize("value", NO_COUNTS, ids=called)
 async def test_a_batch_that_is_no_count_is_refused(value):
     await refused("batch", value, batch=value)
 
@@ -94,17 +94,17 @@ async def test_a_lease_that_is_no_positive_duration_is_refused(value):
     await refused("lease", value, lease=value)
 
 
-@pytest.mark.parametrize("value", [*NO_COUNTS, None], ids=repr)
+@pytest.mark.parametrize("value", [*NO_COUNTS, None], ids=called)
 async def test_a_max_returns_that_is_no_count_is_refused(value):
     await refused("max_returns", value, max_returns=value)
 
 
-@pytest.mark.parametrize("value", ["", "a\nb", "a\x00b", "x" * 256, 42, None, 1.5], ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize("value", ["", "a\nb", "a\x00b", "x" * 256, 42, None, 1.5], ids=called)
 async def test_a_queue_that_is_no_name_is_refused(value):
     await refused("queue", value, queue=value)
 
 
-@pytest.mark.parametrize("wrong", ["", "a\tb", "x" * 256, 42, None], ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize("wrong", ["", "a\tb", "x" * 256, 42, None], ids=called)
 async def test_one_wrong_name_among_several_queues_is_refused(wrong):
     await refused("queue", wrong, queue=["right", wrong])
 
@@ -113,17 +113,17 @@ async def test_no_queue_at_all_is_refused():
     await refused("queue", [], queue=[])
 
 
-@pytest.mark.parametrize("value", [None, 42, "send_email", [nothing]], ids=repr)
+@pytest.mark.parametrize("value", [None, 42, "send_email", [nothing]], ids=called)
 async def test_a_handler_that_is_no_function_is_refused(value):
     await refused("handler", value, handler=value)
 
 
-@pytest.mark.parametrize("value", ["fork", "", None, True, 3], ids=repr)
+@pytest.mark.parametrize("value", ["fork", "", None, True, 3], ids=called)
 async def test_an_isolation_that_does_not_exist_is_refused(value):
     await refused("isolation", value, isolation=value)
 
 
-@pytest.mark.parametrize("value", [42, None, object(), ["memory://"]], ids=lambda value: repr(value)[:12])
+@pytest.mark.parametrize("value", [42, None, object(), ["memory://"]], ids=called)
 def test_a_store_that_is_no_store_is_refused(value):
     with pytest.raises(ConfigError, match=r"store=.* is wrong: expected"):
         Worker("line", nothing, store=value)
@@ -134,12 +134,12 @@ def test_a_url_that_no_store_has_is_refused():
         Worker("line", nothing, store="mongodb://x")
 
 
-@pytest.mark.parametrize("value", [3, Rate(1, per="1s"), {"concurrency": 2}, "2", GroupLimits], ids=repr)
+@pytest.mark.parametrize("value", [3, Rate(1, per="1s"), {"concurrency": 2}, "2", GroupLimits], ids=called)
 async def test_a_group_that_is_no_group_limits_is_refused(value):
     await refused("group", value, group=value)
 
 
-@pytest.mark.parametrize("value", NO_COUNTS, ids=repr)
+@pytest.mark.parametrize("value", NO_COUNTS, ids=called)
 def test_group_limits_with_a_concurrency_that_is_no_count_are_refused(value):
     with pytest.raises(ConfigError) as error:
         GroupLimits(concurrency=value)
@@ -147,7 +147,7 @@ def test_group_limits_with_a_concurrency_that_is_no_count_are_refused(value):
     assert repr(value) in str(error.value)
 
 
-@pytest.mark.parametrize("value", [3, "10/s", Rate, Concurrency, object(), [Rate(1, per="1s")], True])
+@pytest.mark.parametrize("value", [3, "10/s", Rate, Concurrency, object(), [Rate(1, per="1s")], True], ids=called)
 def test_group_limits_with_a_limiter_that_is_no_kind_are_refused(value):
     with pytest.raises(ConfigError) as error:
         GroupLimits(limiter=value)
@@ -191,7 +191,7 @@ async def test_a_handler_that_takes_no_job_fails_its_jobs_and_not_the_worker(tim
     assert "TypeError" in jobs[0].error
 
 
-@pytest.mark.parametrize("percent", [-1, 101, float("nan"), "50", None, True], ids=repr)
+@pytest.mark.parametrize("percent", [-1, 101, float("nan"), "50", None, True], ids=called)
 async def test_a_progress_that_is_no_percentage_is_refused_and_nothing_is_written(time, percent):
     queue = Queue("line", store=time.store)
 
@@ -223,7 +223,7 @@ async def test_a_limiter_that_lacks_one_of_the_six_methods_is_refused_and_the_te
         CompositeLimiter().add_limiter(limiter)
 
 
-@pytest.mark.parametrize("value", ["10/s", 5, True, Rate, Own, object(), {"max": 10, "duration": 1000}], ids=repr)
+@pytest.mark.parametrize("value", ["10/s", 5, True, Rate, Own, object(), {"max": 10, "duration": 1000}], ids=called)
 async def test_a_limiter_that_is_none_is_refused(value):
     await refused("limiter", value, limiter=value)
 
@@ -316,7 +316,7 @@ async def test_a_limiter_that_raises_when_it_is_told_something_loses_no_job(time
 
 
 @pytest.mark.parametrize(
-    "answer", [None, "soon", 5, datetime(2030, 1, 1), datetime(1999, 1, 1, tzinfo=UTC)], ids=lambda value: repr(value)
+    "answer", [None, "soon", 5, datetime(2030, 1, 1), datetime(1999, 1, 1, tzinfo=UTC)], ids=called
 )
 async def test_a_limiter_that_refuses_and_names_no_usable_time_is_asked_again_but_not_in_a_loop(time, answer):
     queue = Queue("line", store=time.store)

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline import (
+    Concurrency,
     ConfigError,
     Delay,
     EvenlySpaced,
@@ -129,6 +130,18 @@ async def test_a2_long_jobs_are_bound_by_concurrency_and_not_by_the_rate(time):
         await time.advance("30s")
 
     assert await started(queue) == [0] * 5 + [10] * 5 + [20] * 2
+
+
+async def test_a2_a_concurrency_of_the_workers_own_counts_handlers_until_they_have_ended(time):
+    queue = Queue("webhooks", store=time.store)
+    running = Running(time, "10s")
+    await add(queue, 6, timeout="1s")
+
+    async with working(Worker("webhooks", running, store=time.store, concurrency=10, limiter=Concurrency(2))):
+        await time.advance("1m")
+
+    assert await started(queue) == [0, 0, 1, 1, 2, 2]
+    assert running.most == 2
 
 
 # A3, scope

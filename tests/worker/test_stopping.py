@@ -285,6 +285,19 @@ async def test_stop_of_an_idle_worker_returns_at_once_and_stop_of_a_stopped_one_
     assert after(time.now()) == 1
 
 
+async def test_stop_is_not_forgotten_when_it_comes_before_the_first_step_of_run(time):
+    worker = Worker("line", nothing, store=time.store)
+    running = asyncio.create_task(worker.run())
+    await worker.stop()
+    await time.settle()
+
+    try:
+        assert running.done()
+    finally:
+        await worker.stop()
+        await running
+
+
 async def test_stop_is_not_forgotten_when_it_comes_while_the_store_is_still_being_opened(time, monkeypatch):
     queue = Queue("line", store=time.store)
     job = await queue.add("work")

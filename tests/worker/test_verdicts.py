@@ -140,6 +140,19 @@ async def test_a_named_per_group_limit_is_held_for_the_group_of_the_job(time, ap
     ]
 
 
+async def test_a_named_per_group_limit_and_a_job_without_a_group_hold_back_the_job_all_the_same(time, app):
+    app.limit("tenant", Rate(100, per="1s"), by="group")
+    queue = app.queue("line")
+    job = await queue.add("send")
+
+    async with working(Worker("line", refuses_first(RateLimited(retry_after=30, limit="tenant")), store=time.store)):
+        await time.advance("29s")
+        assert (await states([job]), job.attempts_made) == (["waiting"], 0)
+        await time.advance("1s")
+
+    assert await started(queue) == [0, 30]
+
+
 async def test_a_named_limit_for_every_job_holds_every_job(time, app):
     app.limit("everything", Rate(100, per="1s"))
     first, second = app.queue("first"), app.queue("second")

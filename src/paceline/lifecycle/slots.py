@@ -20,7 +20,7 @@ from paceline.lifecycle.pace import Pace
 from paceline.lifecycle.process import Children
 from paceline.lifecycle.run import Call, run_in_loop, run_in_process, run_in_thread
 from paceline.limits import Limit
-from paceline.stores.interface import Extended, Finish, Lease, Store
+from paceline.stores.interface import Extended, Finish, Lease, Outcome, Store
 from paceline.verdicts import RateLimited
 
 log = logging.getLogger("paceline.worker")
@@ -139,7 +139,7 @@ class Slots:
         end: RunEnd = HandedBack()
         if run.stopped_by is None:
             try:
-                end = await self._execute(run)
+                end = await (run_in_loop(run.call, run.jobs[0]) if self._is_simple(run.call) else self._execute(run))
             except asyncio.CancelledError as error:
                 # Cancelled by us for a reason that was noted, or by the handler's own code.
                 end = Raised(error)
@@ -148,6 +148,9 @@ class Slots:
         if run in self._runs:
             await self._record(run, end)
             self._release(run)
+
+    def _is_simple(self, call: Call) -> bool:
+        return call.is_async and self._batch is None and call.isolation != "process"
 
     async def _execute(self, run: Run) -> RunEnd:
         call = run.call
@@ -162,6 +165,10 @@ class Slots:
 
     async def _record(self, run: Run, end: RunEnd) -> None:
         """Note for each job of the run what the store is to write."""
+        if self._batch is None and isinstance(end, Succeeded) and end.value is None and not self._is_paced:
+            record = run.jobs[0].record
+            self.ended.append(Finish(id=record.id, fence=record.fence, outcome=Outcome.COMPLETED))
+            return
         ends = [end] if self._batch is None else batch_ends(end, len(run.jobs))
         held: set[tuple[str, str | None]] = set()
         for job, its_end in zip(run.jobs, ends, strict=True):

@@ -34,6 +34,8 @@ class Meter:
         "reserved_by",
         "reserved_deadline",
         "reserved_until",
+        "slots",
+        "timed",
     )
 
     def __init__(self, key: Key, kind: Kind) -> None:
@@ -55,10 +57,11 @@ class Meter:
 
     def opens_at(self, cost: int) -> Micros:
         """The first instant at which this key admits a start of this cost."""
+        if len(self.leases) >= self.slots:
+            return NEVER
         at = self.hold_until
-        in_flight = len(self.leases)
-        for part, state in self.cells:
-            until = part.opens_at(state, in_flight, cost)
+        for part, state in self.timed:
+            until = part.opens_at(state, 0, cost)
             if until > at:
                 at = until
         return at
@@ -70,16 +73,15 @@ class Meter:
 
     def _set_cells(self, cells: list[tuple[Part, Any]]) -> None:
         self.cells = cells
+        # Looked at on every start: slots that leases take, and kinds that only the time of starts matters to.
+        self.slots = min((part.max for part, _ in cells if isinstance(part, Concurrency)), default=NEVER)
+        self.timed = [(part, state) for part, state in cells if not isinstance(part, Concurrency)]
         # When only the beginnings matter, a permit holds nothing and needs no lease.
-        self.counts_leases = any(isinstance(part, Concurrency) for part, _ in cells)
+        self.counts_leases = self.slots < NEVER
 
     def opens_in_time(self, cost: int) -> Micros:
         """The same as far as time decides: a slot that is taken may be free at any moment."""
-        at = self.hold_until
-        for part, state in self.cells:
-            if not isinstance(part, Concurrency):
-                at = max(at, part.opens_at(state, 0, cost))
-        return at
+        return max([self.hold_until, *(part.opens_at(state, 0, cost) for part, state in self.timed)])
 
     def charge(self, holder: str, cost: int, now: Micros) -> None:
         """Count a start and the lease that goes with it."""
@@ -91,7 +93,7 @@ class Meter:
     def count(self, cost: int, now: Micros) -> None:
         """Count a start that holds no lease."""
         self.closed_until = 0
-        for part, state in self.cells:
+        for part, state in self.timed:
             part.charge(state, cost, now)
 
     def lacks_only_room(self, cost: int, now: Micros) -> bool:
@@ -100,10 +102,8 @@ class Meter:
 
     def lacks_only_time(self, cost: int, now: Micros) -> bool:
         """True when only windows refuse: no hold, no gap, no missing slot."""
-        others = [
-            part.opens_at(state, len(self.leases), cost) for part, state in self.cells if not isinstance(part, Rate)
-        ]
-        return max([self.hold_until, *others]) <= now
+        others = [part.opens_at(state, 0, cost) for part, state in self.timed if not isinstance(part, Rate)]
+        return len(self.leases) < self.slots and max([self.hold_until, *others]) <= now
 
     def reserve(self, job_id: str, cost: int, now: Micros) -> None:
         """Keep the room free for a job that does not fit yet, for one window at most: by then it fits."""

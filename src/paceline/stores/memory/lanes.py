@@ -125,6 +125,13 @@ class Lane:
         """When the group's own limits admit a start."""
         return max((meter.opens_at(cost_under(cost, meter.key[0])) for meter in self.meters), default=0)
 
+    def admits_unit(self, now: Micros) -> bool:
+        """True when the group's own limits admit a start of cost 1 and none of them is kept for a bigger job."""
+        for meter in self.meters:  # noqa: SIM110 - a generator would double the cost of the common case
+            if meter.reserved_by is not None or meter.opens_at(1) > now:
+                return False
+        return True
+
     def make_ready(self) -> None:
         """File the lane at its group's turn."""
         self.state = READY

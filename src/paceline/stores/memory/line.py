@@ -19,7 +19,19 @@ from paceline.stores.memory.rows import Row
 class Choosing:
     """One claim on its way: what it may still move and take, and what it learned about waiting."""
 
-    __slots__ = ("also", "budget", "misfits", "most", "needs_room", "now", "room", "skipped", "tasks", "visible")
+    __slots__ = (
+        "also",
+        "budget",
+        "misfits",
+        "most",
+        "needs_room",
+        "now",
+        "plain",
+        "room",
+        "skipped",
+        "tasks",
+        "visible",
+    )
 
     def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
         self.now = now
@@ -27,6 +39,8 @@ class Choosing:
         self.tasks = tasks
         self.also = also
         self.room = room
+        self.plain = room is None and not also
+        """True when a worker asks for nothing but what the store's limits allow."""
         self.needs_room = 0
         self.most: int | None = None
         self.skipped: list[Lane] = []
@@ -259,8 +273,8 @@ class Line:
             if best is None:
                 return None
             row = best.head()
-            if row.job.cost == 1 and not best.meters and not choosing.also and choosing.room is None:
-                # Its class admits a start of cost 1, and nothing else is asked.
+            if row.job.cost == 1 and choosing.plain and best.admits_unit(now):
+                # Its class admits a start of cost 1, its group too, and nothing else is asked.
                 return row
             verdict = self.consider(best, row, choosing)
             if verdict is not None:

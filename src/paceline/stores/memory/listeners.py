@@ -28,9 +28,12 @@ class MemoryListener:
     def wake(self) -> None:
         if self.event.is_set():
             return
-        if threading.get_ident() == self._thread:
+        if self._loop.is_closed():
+            # Its program ended without a word: nobody is there to be woken.
+            self.close()
+        elif threading.get_ident() == self._thread:
             self.event.set()
-        elif not self._loop.is_closed():
+        else:
             self._loop.call_soon_threadsafe(self.event.set)
 
     def close(self) -> None:
