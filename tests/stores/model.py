@@ -229,9 +229,11 @@ class Model:
         seen = [self.seen(job) for job in self.jobs if job.new.queue == queue]
         return {str(state): seen.count(state) for state in JobState}
 
-    def running(self, key: Key) -> int:
-        """Live leases under a key."""
+    def running(self, key: Key, *, live: bool = False) -> int:
+        """Leases under a key; those that are over count until a claim takes them back, but not for those who look."""
         holders: list[Any] = [*(job for job in self.jobs if job.state is ACTIVE), *self.permits]
+        if live:
+            holders = [holder for holder in holders if holder.lease_until > self.now]
         return sum(1 for holder in holders if any(held == key for held, _ in holder.keys))
 
     def met_by(self, queue: str, task: str) -> list[Limit]:
@@ -257,9 +259,9 @@ class Model:
             self.keys[key] = ModelKey(self.kind_of(key))
         return self.keys[key]
 
-    def opens_at(self, key: Key, cost: int) -> int:
+    def opens_at(self, key: Key, cost: int, *, live: bool = False) -> int:
         """When a key admits a start of this cost, if nothing else happens."""
-        found, running = self.key(key), self.running(key)
+        found, running = self.key(key), self.running(key, live=live)
         return max([found.hold_until, *(part.opens_at(running, cost) for part in found.parts)])
 
     def opens_in_time(self, key: Key, cost: int) -> int:

@@ -241,7 +241,7 @@ async def test_releasing_a_hold_forgets_no_starts(store, clock):
     await opens_exactly_at(store, clock, clock.now() + MINUTE)
 
 
-async def test_one_group_may_be_released(store):
+async def test_one_group_may_be_released(store, clock):
     await declare(store, "tenant", ROOMY, by="group")
     for group in ("a", "b"):
         await add(store, group, group=group)
@@ -251,6 +251,7 @@ async def test_one_group_may_be_released(store):
     await store.release("tenant", "b")
 
     assert claimed(await claim(store, 5)) == ["b"]
+    assert (await usage(store, "tenant", "a")).hold_until == clock.now() + 30 * SECOND
 
 
 async def test_releasing_without_a_group_releases_all(store):

@@ -503,9 +503,9 @@ def error_word(error: str | None) -> str | None:
 
 
 def compare_usage(model: Model, key: Key, usage: Usage) -> None:
-    found, now, running = model.key(key), model.now, model.running(key)
+    found, now, running = model.key(key), model.now, model.running(key, live=True)
     assert usage.kind == found.kind
-    assert max(usage.opens_at, now) == max(model.opens_at(key, 1), now)
+    assert max(usage.opens_at, now) == max(model.opens_at(key, 1, live=True), now)
     assert usage.hold_until == (found.hold_until if found.hold_until > now else 0)
     pairs = []
     for part in found.parts:

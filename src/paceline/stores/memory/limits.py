@@ -86,7 +86,6 @@ def clear(state: State, name: str, group: str | None) -> None:
 def usage(state: State, name: str, group: str | None) -> Usage:
     """How full a key is; a per-group limit without a group is asked about a group nobody has used."""
     now = state.now()
-    take_back(state, now, 64)
     limit = state.registry.require(name)
     if limit.by == "group" and group is None:
         waiting = sum(
@@ -108,7 +107,18 @@ def usage_of(state: State, meter: LaneMeter, cost: int, now: Micros) -> Usage:
                     waiting += cls.waiting
                 elif group in cls.lanes:
                     waiting += cls.lanes[group].waiting
-    return _usage_of(meter, cost, now, waiting)
+    # A lease that is over counts until a claim takes it back, but nobody who asks has to wait for it.
+    over = {holder for holder in meter.leases if _is_over(state, holder, now)}
+    meter.leases -= over
+    try:
+        return _usage_of(meter, cost, now, waiting)
+    finally:
+        meter.leases |= over
+
+
+def _is_over(state: State, holder: str, now: Micros) -> bool:
+    found = state.rows.get(holder) or state.permits.get(holder)
+    return found is None or found.lease_until <= now
 
 
 def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
