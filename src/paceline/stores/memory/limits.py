@@ -191,8 +191,9 @@ def _note_refusal(keys: Keys, until: Micros) -> None:
 
 def _reserve(state: State, keys: Keys, permit: str, now: Micros) -> None:
     """A waiter of a big cost that only windows refuse keeps the room free, or smaller ones would always be first."""
-    refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now and cost > 1]
-    if all(meter.lacks_only_time(cost, now) and meter.reserved_by in (None, permit) for meter, cost in refusing):
+    refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now]
+    free = all(meter.reserved_by in (None, permit) for meter, _ in refusing)
+    if free and all(cost > 1 and meter.lacks_only_time(cost, now) for meter, cost in refusing):
         for meter, cost in refusing:
             if meter.reserved_by is None:
                 meter.reserve(permit, cost, now)
