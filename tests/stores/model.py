@@ -1,8 +1,8 @@
 """What a store must decide, in the plainest words: lists that are looked through from one end to the other.
 
-No heaps, no lanes, no rings, nothing remembered that can be counted. It is slow, and it is the reference: `test_model.py`
-drives it and a store together, and every difference is a mistake in one of the two. It shares no code with the stores or
-with the limits: kinds, jobs and finishes are used as plain data.
+No heaps, no lanes, no rings, nothing remembered that can be counted. It is slow, and it is the reference:
+`test_model.py` drives it and a store together, and every difference is a mistake in one of the two. It shares no code
+with the stores or with the limits: kinds, jobs and finishes are used as plain data.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ModelPart:
     starts: list[tuple[int, int]] = field(default_factory=list)
     """Rate: every start ever, with its cost. Those that nobody had to remember may look younger than they were."""
     last: Fraction | None = None
-    """Delay, EvenlySpaced: the last start; spacing counts on from the exact instant at which a punctual start was due."""
+    """Delay, EvenlySpaced: the last start; spacing counts on from the exact instant at which it was due."""
     last_cost: int = 1
 
     def opens_at(self, running: int, cost: int) -> int:
@@ -118,7 +118,7 @@ class ModelPart:
         return None if self.last is None else ceil(self.last)
 
     def blurred(self) -> list[tuple[int, int]]:
-        """What a rate had to know: its youngest starts, up to its maximum. The others are as young as the youngest of them."""
+        """What a rate had to know: its youngest starts, up to its maximum. The others look as young as the next."""
         older = [at for at, _ in self.starts if sum(cost for other, cost in self.starts if other > at) >= self.kind.max]
         youngest = max(older, default=0)
         return [(max(at, youngest), cost) if at in older else (at, cost) for at, cost in self.starts]
@@ -392,7 +392,7 @@ class Model:
                 self.end_run(holder, Outcome.CRASHED, error="the worker that ran it died: its lease ended")
 
     def ended(self) -> list[ModelJob | ModelPermit]:
-        """Who holds a lease that is over: in the order in which they ended, then in the order in which they were taken."""
+        """Who holds a lease that is over: in the order in which they ended, then in which they were taken."""
         holders = [*(job for job in self.jobs if job.state is ACTIVE), *self.permits]
         over = [holder for holder in holders if holder.lease_until <= self.now]
         return sorted(over, key=lambda holder: (holder.lease_until, holder.leasing))
@@ -400,7 +400,7 @@ class Model:
     # choosing
 
     def lane(self, queue: str, job: ModelJob) -> tuple[Any, ...]:
-        """What a job shares with those that wait behind each other: queue, group, limits, pause and who knows its task."""
+        """What a job shares with those it waits behind: queue, group, limits, pause and who knows its task."""
         return job.new.group, self.signature(queue, job.new.task)
 
     def signature(self, queue: str, task: str) -> tuple[Any, ...]:
@@ -413,9 +413,9 @@ class Model:
         """The job that decides for each lane that a claim for these tasks may look at, in order of turns."""
         state, best = self.queue(queue), {}
         for job in sorted(self.filed(queue), key=lambda job: job.place):
-            if job.new.task not in state.paused_tasks and job.new.group not in state.paused_groups:
-                if tasks is None or job.new.task in tasks:
-                    best.setdefault(self.lane(queue, job), job)
+            paused = job.new.task in state.paused_tasks or job.new.group in state.paused_groups
+            if not paused and (tasks is None or job.new.task in tasks):
+                best.setdefault(self.lane(queue, job), job)
         groups = state.groups
         return sorted(
             best.values(), key=lambda job: (groups[job.new.group].turn, groups[job.new.group].filed, job.place)
