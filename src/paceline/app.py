@@ -160,6 +160,7 @@ class App:
     ) -> Worker:
         """A worker for this app's tasks; with `workers=3` three of them in this process, each with its own limiter."""
         check_count(workers, option="workers")
+        require(options.get("batch") is None, "batch", options.get("batch"), "no batch for tasks: use Worker(handler)")
         require(not isinstance(queues, str), "queues", queues, "a list of names")
         names = sorted({task.queue for task in self.tasks.values()} or {"default"}) if queues is None else list(queues)
         crew = [

@@ -209,7 +209,6 @@ class Model:
         self.last_claims: dict[str, tuple[str, list[tuple[str, int]]]] = {}
         self.log: list[ModelJob] = []
         self.inserted = 0
-        self.fences = 0
         self.leasings = 0
         self.fences = 0
 
@@ -435,14 +434,19 @@ class Model:
                 refusing = [(key, cost) for key, cost in self.keys_of(job) if self.opens_at(key, cost) > self.now]
                 if not refusing:
                     return job
-                for key, _ in refusing:
-                    self.reservations.append(ModelReservation(key, job, self.now + self.window(key)))
+                self.reserve(job)
             else:
                 return None
 
     def closed(self, key: Key) -> bool:
         """No start at all is admitted now, or the room is kept for a big job."""
         return self.opens_at(key, 1) > self.now or any(kept.key == key for kept in self.reservations)
+
+    def reserve(self, job: ModelJob) -> None:
+        """Keep the room free wherever it lacks room, for one window at most: by then it fits."""
+        for key, cost in self.keys_of(job):
+            if self.opens_at(key, cost) > self.now and not any(kept.key == key for kept in self.reservations):
+                self.reservations.append(ModelReservation(key, job, self.now + self.window(key)))
 
     def window(self, key: Key) -> int:
         return max(part.kind.window for part in self.key(key).parts if isinstance(part.kind, Rate))
@@ -501,6 +505,7 @@ class Model:
                 self.reservations.remove(kept)
                 continue
             job = kept.job
+            self.reserve(job)
             asked = job.new.queue in ask.queues and (ask.tasks is None or job.new.task in ask.tasks)
             if asked and len(started) < ask.slots and self.may_start_reserved(job):
                 self.start(job, ask)

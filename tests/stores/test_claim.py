@@ -349,6 +349,22 @@ async def test_a_cost_by_limit_takes_one_of_the_worker_s_room(store):
     assert claimed(await claim(store, 5, room=2)) == ["a", "b"]
 
 
+async def test_a_job_that_is_too_big_for_the_worker_is_left_to_others_and_hides_no_group(store):
+    await add(store, "big", cost=3, group="big")
+    await add(store, "small", cost=2, group="small")
+
+    assert claimed(await claim(store, 5, worker="small", room=2, most=2)) == ["small"]
+    assert claimed(await claim(store, 5, worker="large", room=9, most=9)) == ["big"]
+
+
+async def test_a_job_that_was_left_to_others_is_still_in_its_place(store):
+    await add(store, "big", cost=3)
+    await add(store, "small")
+    assert claimed(await claim(store, worker="small", room=2, most=2)) in ([], ["small"])
+
+    assert claimed(await claim(store, worker="large")) == ["big"]
+
+
 # bounded moves
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.clock import NEVER
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, JobNotFound
 from paceline.job import JobState, Move
 from paceline.limits import Concurrency, Rate, Unlimited
 from paceline.stores.interface import Filter, Outcome, Override, StartRecord
@@ -125,6 +125,13 @@ async def test_pages_of_a_filtered_list_hold_only_what_matches(store):
     second = await found(store, task="even", limit=2, after=first[-1])
 
     assert (first, second) == (["0", "2"], ["4", "6"])
+
+
+async def test_there_is_no_page_after_a_job_that_does_not_exist(store):
+    await add_many(store, 3)
+
+    with pytest.raises(JobNotFound):
+        await found(store, after="nobody")
 
 
 async def test_a_list_is_of_one_queue(store):

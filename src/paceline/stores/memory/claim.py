@@ -9,8 +9,9 @@ from paceline.clock import NEVER, Micros
 from paceline.job import FAILED, JobRecord
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Ask, Claim, Finish, Outcome
+from paceline.stores.memory.choosing import Choosing
 from paceline.stores.memory.finish import end_job, end_run, finish
-from paceline.stores.memory.line import Choosing, Line
+from paceline.stores.memory.line import Line
 from paceline.stores.memory.rows import Row
 from paceline.stores.memory.state import Leased, Permit, State
 

@@ -11,41 +11,10 @@ from paceline.limits.admission import opens_at
 from paceline.limits.rule import cost_under
 from paceline.limits.turns import after_start, joins_at
 from paceline.stores.interface import StartRecord
+from paceline.stores.memory.choosing import Choosing
 from paceline.stores.memory.lanes import BLOCKED, PARKED, PAUSED, READY, Group, Keys, Lane, LaneClass
 from paceline.stores.memory.registry import LaneMeter, Registry
 from paceline.stores.memory.rows import Row
-
-
-class Choosing:
-    """One claim on its way: what it may still move and take, and what it learned about waiting."""
-
-    __slots__ = (
-        "also",
-        "budget",
-        "misfits",
-        "most",
-        "needs_room",
-        "now",
-        "plain",
-        "room",
-        "skipped",
-        "tasks",
-        "visible",
-    )
-
-    def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
-        self.now = now
-        self.budget = budget
-        self.tasks = tasks
-        self.also = also
-        self.room = room
-        self.plain = room is None and not also
-        """True when a worker asks for nothing but what the store's limits allow."""
-        self.needs_room = 0
-        self.most: int | None = None
-        self.skipped: list[Lane] = []
-        self.misfits: list[tuple[Row, str]] = []
-        self.visible: dict[Line, list[LaneClass]] = {}
 
 
 class Line:
@@ -350,12 +319,13 @@ class Line:
         counts[ACTIVE] += 1
         row.state = ACTIVE
         self.starts.append(StartRecord(job.id, now, job.task, job.group, job.cost))
+        has_others = len(group.lanes) > 1
         if lane.waiting:
             if lane.state is READY:
                 lane.make_ready()
         else:
             self.drop_if_empty(lane)
-        if len(group.lanes) > 1:
+        if has_others:
             for other in group.lanes.values():
                 if other is not lane and other.state is READY and other.waiting:
                     other.make_ready()

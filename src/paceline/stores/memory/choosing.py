@@ -1,0 +1,45 @@
+"""One claim on its way: what it may still move and take, and what it learned about waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from paceline.clock import Micros
+from paceline.stores.memory.lanes import Lane, LaneClass
+from paceline.stores.memory.registry import LaneMeter
+from paceline.stores.memory.rows import Row
+
+if TYPE_CHECKING:
+    from paceline.stores.memory.line import Line
+
+
+class Choosing:
+    """One claim on its way: what it may still move and take, and what it learned about waiting."""
+
+    __slots__ = (
+        "also",
+        "budget",
+        "misfits",
+        "most",
+        "needs_room",
+        "now",
+        "plain",
+        "room",
+        "skipped",
+        "tasks",
+        "visible",
+    )
+
+    def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
+        self.now = now
+        self.budget = budget
+        self.tasks = tasks
+        self.also = also
+        self.room = room
+        self.plain = room is None and not also
+        """True when a worker asks for nothing but what the store's limits allow."""
+        self.needs_room = 0
+        self.most: int | None = None
+        self.skipped: list[Lane] = []
+        self.misfits: list[tuple[Row, str]] = []
+        self.visible: dict[Line, list[LaneClass]] = {}
