@@ -46,8 +46,6 @@ class ModelJob:
     fence: int = 0
     worker: str | None = None
     lease_until: int = 0
-    leasing: int = 0
-    """Counts the leases that were taken or prolonged before this one was."""
     started_at: int | None = None
     finished_at: int | None = None
     result: bytes | None = None
@@ -69,7 +67,6 @@ class ModelPermit:
     keys: list[tuple[Key, int]]
     started_at: int
     lease_until: int = 0
-    leasing: int = 0
 
 
 @dataclass(eq=False)
@@ -110,7 +107,7 @@ class ModelPart:
             punctual = due is not None and ceil(due) == now
             self.last, self.last_cost = due if punctual else max(Fraction(now), self.last or Fraction(0)), cost
         elif isinstance(self.kind, Delay):
-            self.last = max(Fraction(now), self.last or Fraction(0))
+            self.last, self.last_cost = max(Fraction(now), self.last or Fraction(0)), 1
 
     def last_start(self) -> int | None:
         if isinstance(self.kind, Rate):
@@ -155,7 +152,9 @@ class ModelKey:
                 part.starts = [(last, 1)]
             elif isinstance(part.kind, Delay | EvenlySpaced) and last is not None:
                 part.last = Fraction(last)
-                part.last_cost = alike[0].last_cost if alike else 1
+                spaced = alike or [other for other in old if other.last is not None]
+                only_rates = not alike and any(isinstance(other.kind, Rate) for other in old)
+                part.last_cost = spaced[0].last_cost if spaced and not only_rates else 1
 
 
 @dataclass(eq=False)
@@ -209,7 +208,6 @@ class Model:
         self.last_claims: dict[str, tuple[str, list[tuple[str, int]]]] = {}
         self.log: list[ModelJob] = []
         self.inserted = 0
-        self.leasings = 0
         self.fences = 0
 
     # looking
@@ -374,8 +372,7 @@ class Model:
     def leased(self, holders: Iterable[ModelJob | ModelPermit], until: int) -> None:
         """Their leases end then, unless they are prolonged."""
         for holder in holders:
-            self.leasings += 1
-            holder.lease_until, holder.leasing = until, self.leasings
+            holder.lease_until = until
 
     def know(self, queue: str, tasks: frozenset[str]) -> None:
         """Tasks that some worker cannot run no longer stand in the way of those that it can."""
@@ -391,10 +388,10 @@ class Model:
                 self.end_run(holder, Outcome.CRASHED, error="the worker that ran it died: its lease ended")
 
     def ended(self) -> list[ModelJob | ModelPermit]:
-        """Who holds a lease that is over: in the order in which they ended, then in which they were taken."""
-        holders = [*(job for job in self.jobs if job.state is ACTIVE), *self.permits]
-        over = [holder for holder in holders if holder.lease_until <= self.now]
-        return sorted(over, key=lambda holder: (holder.lease_until, holder.leasing))
+        """Who holds a lease that is over: in the order in which they ended, then in which they started."""
+        jobs = [job for job in self.jobs if job.state is ACTIVE and job.lease_until <= self.now]
+        permits = [permit for permit in self.permits if permit.lease_until <= self.now]
+        return [*sorted(jobs, key=lambda job: (job.lease_until, job.fence)), *permits]
 
     # choosing
 
