@@ -103,9 +103,11 @@ class ModelPart:
         if isinstance(self.kind, Rate):
             self.starts.append((now, cost))
         elif isinstance(self.kind, EvenlySpaced):
-            due = None if self.last is None else self.last + self.last_cost * Fraction(self.kind.per_us, self.kind.max)
-            punctual = due is not None and ceil(due) == now
-            self.last, self.last_cost = due if punctual else max(Fraction(now), self.last or Fraction(0)), cost
+            interval = Fraction(self.kind.per_us, self.kind.max)
+            due = Fraction(0) if self.last is None else self.last + self.last_cost * interval
+            # A start that was forced too early must not open the key earlier than it would have opened without it.
+            self.last = due if ceil(due) == now else max(Fraction(now), due - cost * interval)
+            self.last_cost = cost
         elif isinstance(self.kind, Delay):
             self.last, self.last_cost = max(Fraction(now), self.last or Fraction(0)), 1
 

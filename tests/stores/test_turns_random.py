@@ -1,4 +1,6 @@
-"""Turns as a property: between two starts of a group that stays eligible, every other group starts at most once."""
+"""Turns as a property: between two starts of a group that stays eligible, every other group starts at most once,
+and groups that arrive meanwhile go behind it.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,21 @@ class History:
     def __init__(self) -> None:
         self.waiting: Counter[str] = Counter()
         self.others: dict[str, Counter[str]] = {}
+        self.behind: dict[str, set[str]] = {}
 
     def added(self, group: str) -> None:
         self.waiting[group] += 1
-        if group in FREE and self.waiting[group] == 1:
-            self.others[group] = Counter()
+        if self.waiting[group] > 1:
+            return
+        for behind in self.behind.values():
+            behind.add(group)
+        if group in FREE:
+            self.watch(group)
+
+    def watch(self, group: str) -> None:
+        """From now on it waits for its next turn."""
+        self.others[group] = Counter()
+        self.behind[group] = set()
 
     def started(self, group: str) -> None:
         self.waiting[group] -= 1
@@ -36,11 +48,11 @@ class History:
             if watched != group:
                 passed[group] += 1
                 assert passed[group] <= 1, f"{group} started {passed[group]} times while {watched} waited for its turn"
+                assert group not in self.behind[watched], f"{group} came after {watched} and started before it"
         if group in FREE:
+            del self.others[group], self.behind[group]
             if self.waiting[group]:
-                self.others[group] = Counter()
-            else:
-                del self.others[group]
+                self.watch(group)
 
 
 async def add_some(store: Store, dice: random.Random, history: History) -> None:
