@@ -106,8 +106,8 @@ class ModelPart:
             interval = Fraction(self.kind.per_us, self.kind.max)
             due = Fraction(0) if self.last is None else self.last + self.last_cost * interval
             # A start that was forced too early must not open the key earlier than it would have opened without it.
-            self.last = due if ceil(due) == now else max(Fraction(now), due - cost * interval)
-            self.last_cost = cost
+            self.last_cost = cost if ceil(due) <= now else max(cost, ceil((due - now) / interval))
+            self.last = due if ceil(due) == now else Fraction(now)
         elif isinstance(self.kind, Delay):
             self.last, self.last_cost = max(Fraction(now), self.last or Fraction(0)), 1
 
@@ -591,6 +591,7 @@ class Model:
             if self.seen(job) not in MOVES[move]:
                 raise MoveNotAllowed(job.new.id, self.seen(job), move)
         for job in jobs:
+            self.reservations = [kept for kept in self.reservations if kept.job is not job]
             if move is Move.REMOVE:
                 self.jobs.remove(job)
                 job.filed = False
@@ -694,7 +695,7 @@ class Model:
         if not force:
             until = max(self.opens_at(key, cost) for key, cost in keys)
             for kept in self.reservations:
-                if any(kept.key == key for key, _ in keys) and self.still_reserves(kept):
+                if any(kept.key == key for key, _ in keys) and self.now < kept.deadline:
                     until = max(until, self.now + 1)
             if until > self.now:
                 ends = [job.lease_until for job in self.jobs if job.state is ACTIVE]

@@ -23,6 +23,8 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     if replayed is not None:
         # What came along was written the first time.
         return Claim(jobs=replayed, now=now, ask_again_at=now)
+    registry = state.registry
+    also = [registry.meter(registry.require(name).name, None) for name in ask.also]
     lost = finish(state, finishes) if finishes else []
     lines = [state.line(name) for name in ask.queues]
     if ask.tasks is not None:
@@ -31,8 +33,6 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     budget -= take_back(state, now, budget)
     for line in lines:
         budget -= line.promote_due(now, budget)
-    registry = state.registry
-    also = [registry.meter(registry.require(name).name, None) for name in ask.also]
     choosing = Choosing(now, budget, ask.tasks, also, ask.room)
     choosing.most = ask.most
     for line in lines:
