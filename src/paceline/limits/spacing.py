@@ -40,6 +40,9 @@ class EvenlySpaced(RemembersLastStart):
             # On time: go on from the exact fraction, so that 7 starts per 60 s take 60 s and not 3 microseconds more.
             state.at, state.carry = divmod(due, self.max)
         else:
+            if state.at >= 0 and due > now * self.max:
+                # Forced in too early: whole intervals from here, and not before it would have opened anyway.
+                cost = max(cost, -(-(due - now * self.max) // self.per_us))
             state.at = now if now > state.at else state.at
             state.carry = 0
         state.cost = cost

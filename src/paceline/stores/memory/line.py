@@ -267,6 +267,12 @@ class Line:
             also = [(meter, cost_under(cost, meter.key[0])) for meter in choosing.also]
             if opens_at(also) > now:
                 return False
+        closed_until = lane.opens_at()
+        if closed_until > now:
+            # Its group may start nothing at all now, whatever it costs.
+            choosing.budget -= 1
+            lane.file_until(closed_until)
+            return None
         if cost != 1 and (misfit := next(((m, c) for m, c in keys if not m.fits(c)), None)):
             meter, cost = misfit
             self.leave(row)
