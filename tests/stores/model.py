@@ -111,6 +111,11 @@ class ModelPart:
         elif isinstance(self.kind, Delay):
             self.last, self.last_cost = max(Fraction(now), self.last or Fraction(0)), 1
 
+    def idle(self, now: int) -> bool:
+        if isinstance(self.kind, Rate):
+            return self.spent(now) == 0
+        return self.last is None or self.opens_at(0, 1) < now
+
     def last_start(self) -> int | None:
         if isinstance(self.kind, Rate):
             return max((at for at, _ in self.starts), default=None)
@@ -139,6 +144,10 @@ class ModelKey:
     def hold(self, until: int, now: int) -> None:
         self.held_at = now
         self.hold_until = max(self.hold_until, until)
+
+    def idle(self, now: int) -> bool:
+        """Nothing that happened under it matters any more."""
+        return not self.refusals and self.hold_until <= now and all(part.idle(now) for part in self.parts)
 
     def change(self, kind: Kind) -> None:
         """Other numbers: each new part goes on with what an old one like it remembers, else with the last start."""
@@ -638,6 +647,27 @@ class Model:
             if kind != found.kind:
                 found.change(kind)
                 self.reservations = [kept for kept in self.reservations if kept.key != key]
+
+    def drop_limit(self, name: str) -> None:
+        """Forget a limit with all that was counted under it; what runs is counted nowhere any more."""
+        del self.limits[name]
+        self.overrides = [override for override in self.overrides if override.limit != name]
+        self.reservations = [kept for kept in self.reservations if kept.key[0] != name]
+        self.keys = {key: found for key, found in self.keys.items() if key[0] != name}
+        for holder in [*self.jobs, *self.permits]:
+            holder.keys = [(key, cost) for key, cost in holder.keys if key[0] != name]
+
+    def prune(self) -> None:
+        """Finished jobs go after their time, and counters of groups that decide like new ones."""
+        over = [job for job in self.jobs if job.state in ENDED and job.new.keep is not None]
+        for job in over:
+            if self.now - (job.finished_at or 0) > (job.new.keep or 0):
+                self.jobs.remove(job)
+        awaited = {key for job in self.jobs if job.filed for key, _ in self.keys_of(job)}
+        awaited |= {kept.key for kept in self.reservations}
+        for key, found in list(self.keys.items()):
+            if key[1] is not None and key not in awaited and not self.running(key) and found.idle(self.now):
+                del self.keys[key]
 
     def override(self, override: Override) -> None:
         self.overrides = [

@@ -107,7 +107,7 @@ specs = st.fixed_dictionaries(
         "group_max_size": st.integers(1, 4),
         "unique": st.sampled_from(["one", "two"]),
         "unique_ttl": st.sampled_from([5, 20]),
-        "keep": st.just(0),
+        "keep": st.sampled_from([0, 5]),
     },
 )
 picks = st.integers(0, 40)
@@ -263,6 +263,10 @@ class Together(RuleBasedStateMachine):
     def pause_queue(self, queue: str, paused: bool) -> None:
         self.both(lambda: self.model.pause(queue, None, None, paused), self.store.pause(queue, None, None, paused))
 
+    @rule()
+    def prune(self) -> None:
+        self.both(self.model.prune, self.store.prune())
+
     # limits
 
     @rule(declared=st.lists(limits, min_size=1, max_size=2))
@@ -283,6 +287,13 @@ class Together(RuleBasedStateMachine):
         name = sorted(self.model.limits)[pick % len(self.model.limits)]
         other = Limit(name, Concurrency(1), queues=["elsewhere"])
         self.both(lambda: self.model.set_limits([other]), self.store.set_limits([other]))
+
+    @precondition(lambda self: len(self.model.limits) > 2)
+    @rule(pick=picks)
+    def drop_a_limit(self, pick: int) -> None:
+        name = sorted(self.model.limits)[pick % len(self.model.limits)]
+        self.both(lambda: self.model.drop_limit(name), self.store.drop_limit(name))
+        self.starts.drop(name)
 
     @precondition(lambda self: self.model.limits)
     @rule(pick=picks, kind=kinds, group=st.sampled_from([None, "x", "y"]), for_=st.sampled_from([None, 5, 20]))
@@ -442,6 +453,10 @@ class StartLog:
 
     def forget(self, key: Key) -> None:
         self.entries = [entry for entry in self.entries if entry[0] != key]
+
+    def drop(self, name: str) -> None:
+        self.entries = [entry for entry in self.entries if entry[0][0] != name]
+        self.kinds = {key: kind for key, kind in self.kinds.items() if key[0] != name}
 
     def notice_changes(self, model: Model) -> None:
         """Numbers that were changed are held to from the change on."""

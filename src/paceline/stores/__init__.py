@@ -10,7 +10,8 @@ from paceline.checks import check_name
 from paceline.errors import ConfigError
 from paceline.stores.interface import Store
 
-SCHEMES = "memory://, sqlite:///file.db, postgresql://…, redis://…, rediss://…"
+SCHEMES = "memory:// (or memory://name for a second one)"
+PLANNED = ("sqlite", "postgresql", "postgres", "redis", "rediss")
 
 
 def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store:
@@ -21,7 +22,8 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
         from paceline.stores.memory.store import MemoryStore
 
         return _make(MemoryStore, url, options, namespace=namespace)
-    raise ConfigError(f"url={url!r} is wrong: expected one of {SCHEMES}", option="url", value=url)
+    later = f"; the {scheme} store is not part of this version" if scheme in PLANNED else ""
+    raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}{later}", option="url", value=url)
 
 
 def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
