@@ -15,6 +15,7 @@ SECOND = 1_000_000
 NEVER: Micros = 1 << 62
 """Later than every instant: only an event (a finish, a change) can help, not the passing of time."""
 
+_monotonic_ns = time.monotonic_ns
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +51,7 @@ class SystemClock:
         self._offset = (time.time_ns() - time.monotonic_ns()) // 1000
 
     def now(self) -> Micros:
-        return time.monotonic_ns() // 1000 + self._offset
+        return _monotonic_ns() // 1000 + self._offset
 
     def handler_begins(self) -> None:
         return None

@@ -30,6 +30,7 @@ class Meter:
         "key",
         "kind",
         "leases",
+        "lone",
         "refusals",
         "reserved_by",
         "reserved_deadline",
@@ -78,6 +79,8 @@ class Meter:
         self.timed = [(part, state) for part, state in cells if not isinstance(part, Concurrency)]
         # When only the beginnings matter, a permit holds nothing and needs no lease.
         self.counts_leases = self.slots < NEVER
+        self.lone = cells[0] if len(cells) == 1 and not self.counts_leases else None
+        """The only kind of this key, where nothing is held: most limiters are of this sort."""
 
     def opens_in_time(self, cost: int) -> Micros:
         """The same as far as time decides: a slot that is taken may be free at any moment."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,6 +11,7 @@ from paceline.clock import NEVER, Micros
 from paceline.errors import ConfigError, NeverFits
 from paceline.limits import Limit
 from paceline.limits.admission import charge
+from paceline.limits.kind import Part
 from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
 from paceline.stores.memory.claim import end_permit, next_lease_end, take_back
 from paceline.stores.memory.finish import drop_reservations, hold_key
@@ -139,12 +141,23 @@ def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
     )
 
 
-def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, *, force: bool, waits: bool) -> Grant:
+def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool, waits: bool) -> Grant:
     """Start something that is no job: all keys are charged, or none."""
     now = state.now()
     ends = state.lease_ends
     if ends and ends[0][0] <= now:
         take_back(state, now, 64)
+    if len(targets) == 1 and targets[0].cost == 1 and not force and not waits:
+        target = targets[0]
+        meter = state.registry.meters.get((target.limit, target.group))
+        if meter is not None and meter.lone is not None and meter.reserved_by is None:
+            return _acquire_one(meter, meter.lone, now)
+    return _acquire_all(state, targets, permit, now, lease, force, waits)
+
+
+def _acquire_all(
+    state: State, targets: Sequence[Target], permit: str, now: Micros, lease: Micros, force: bool, waits: bool
+) -> Grant:
     keys: Keys = []
     until = 0
     leased = False
@@ -153,8 +166,6 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
         meter = state.registry.meters.get((target.limit, target.group))
         if meter is None or cost > 1:
             meter = _fitting(state, target)
-        elif now < meter.closed_until and not force and len(targets) == 1:
-            return Grant(False, now, meter.closed_until)
         opens = meter.opens_at(cost)
         if opens > until:
             until = opens
@@ -180,13 +191,25 @@ def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros,
     return Grant(True, now, 0, True)
 
 
+def _acquire_one(meter: LaneMeter, lone: tuple[Part, Any], now: Micros) -> Grant:
+    """The common case by a short way: one key of one kind, cost 1, nothing held."""
+    until = meter.closed_until
+    if now < until:
+        return Grant(False, now, until)
+    part, counted = lone
+    until = max(part.opens_at(counted, 0, 1), meter.hold_until)
+    if until > now:
+        meter.closed_until = until
+        return Grant(False, now, until)
+    part.charge(counted, 1, now)
+    return Grant(True, now)
+
+
 def _note_refusal(keys: Keys, until: Micros) -> None:
-    """Remember who waits for a slot, or that a key is closed for a while."""
+    """Remember that somebody waits for a slot."""
     if until >= NEVER:
         for meter, _ in keys:
             meter.awaited = True
-    elif len(keys) == 1 and keys[0][1] == 1 and keys[0][0].reserved_by is None:
-        keys[0][0].closed_until = until
 
 
 def _reserve(state: State, keys: Keys, permit: str, now: Micros) -> None:

@@ -37,6 +37,7 @@ class State:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self._clock_now = clock.now
         self.rows: dict[str, Row] = {}
         self.lines: dict[str, Line] = {}
         self.registry = Registry()
@@ -55,7 +56,7 @@ class State:
 
     def now(self) -> Micros:
         """The store's time; it stands still rather than go back. Overrides whose time is over end here."""
-        now = self.clock.now()
+        now = self._clock_now()
         if now > self._latest:
             self._latest = now
         else:

@@ -202,7 +202,7 @@ class MemoryStore:
         self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
     ) -> Grant:
         with self._lock:
-            return limits.acquire(self.state, targets, permit, lease, force=force, waits=waits)
+            return limits.acquire(self.state, targets, permit, lease, force, waits)
 
     async def give_back(self, permits: Sequence[str]) -> None:
         with self._lock:
