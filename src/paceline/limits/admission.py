@@ -58,11 +58,12 @@ class Meter:
 
     def opens_at(self, cost: int) -> Micros:
         """The first instant at which this key admits a start of this cost."""
-        if len(self.leases) >= self.slots:
+        in_flight = len(self.leases)
+        if in_flight >= self.slots:
             return NEVER
         at = self.hold_until
         for part, state in self.timed:
-            until = part.opens_at(state, 0, cost)
+            until = part.opens_at(state, in_flight, cost)
             if until > at:
                 at = until
         return at

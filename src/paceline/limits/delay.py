@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -24,7 +25,7 @@ class LastStart:
         self.cost = cost
 
 
-class RemembersLastStart(Combines):
+class RemembersLastStart(Combines, ABC):
     """What `Delay` and `EvenlySpaced` share: their state is the last start."""
 
     __slots__ = ()
@@ -39,8 +40,9 @@ class RemembersLastStart(Combines):
     def fits(self, cost: int) -> bool:
         return True
 
+    @abstractmethod
     def opens_at(self, state: LastStart, in_flight: int, cost: int) -> Micros:
-        raise NotImplementedError  # pragma: no cover - each kind has its own
+        """Each kind has its own."""
 
     def used(self, state: LastStart, in_flight: int, now: Micros) -> int:
         return 1 if self.opens_at(state, in_flight, 1) > now else 0
