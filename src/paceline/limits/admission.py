@@ -102,7 +102,7 @@ class Meter:
 
     def lacks_only_room(self, cost: int, now: Micros) -> bool:
         """True when a start is refused for its size alone: a smaller one would be admitted now."""
-        return cost > 1 and self.opens_at(1) <= now < self.opens_at(cost)
+        return cost > 1 and self.opens_at(1) <= now < self.opens_at(cost) < NEVER
 
     def lacks_only_time(self, cost: int, now: Micros) -> bool:
         """True when only windows refuse: no hold, no gap, no missing slot."""

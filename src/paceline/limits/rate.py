@@ -105,7 +105,7 @@ class Rate(Combines):
             return state.total - state.cums[gone - 1]
         known = state.total - state.base
         # What was folded is not known one by one: as long as it may count, the key shows as full.
-        return max(known, self.max) if state.base and state.lost_at > now - self.window else known
+        return min(state.total, max(known, self.max)) if state.base and state.lost_at > now - self.window else known
 
     @property
     def allowed(self) -> int:

@@ -61,17 +61,17 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
 def take_back(state: State, now: Micros, most: int) -> int:
     """End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many."""
     ends = state.lease_ends
-    taken = 0
-    while ends and ends[0][0] <= now and taken < most:
+    over: Leased = []
+    while ends and ends[0][0] <= now and len(over) < most:
         until, _, holders = heappop(ends)
-        while holders and taken < most:
-            holder, fence = holders.pop()
-            if holder.active and holder.fence == fence and holder.lease_until <= now:
-                _take_back(state, holder, now)
-                taken += 1
-        if holders:
-            state.lease(holders, until)
-    return taken
+        ended = [pair for pair in holders if pair[0].active and pair[0].fence == pair[1]]
+        over += [pair for pair in ended if pair[0].lease_until == until]
+    # In the order in which they ended, then in which they started: the same in every store.
+    over.sort(key=lambda pair: (pair[0].lease_until, pair[1]))
+    for holder, _ in over:
+        if holder.active:
+            _take_back(state, holder, now)
+    return len(over)
 
 
 def _take_back(state: State, holder: Row | Permit, now: Micros) -> None:
@@ -184,9 +184,15 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
             for lane in meter.lanes:
                 lane.look_again()
             continue
-        opens = max(other.opens_at(cost) for other, cost in row.lane.keys_for(row))
-        meter.reserved_until = opens if opens > now else meter.reserved_deadline
+        keys = row.lane.keys_for(row)
+        for other, cost in keys:
+            if other.reserved_by is None and other.opens_at(cost) > now:
+                other.reserve(row.job.id, cost, now)
+                state.registry.reserved[other] = None
+        opens = max(other.opens_at(cost) for other, cost in keys)
+        meter.reserved_until = min(opens, meter.reserved_deadline) if opens > now else meter.reserved_deadline
         mine = line in lines and len(started) < ask.slots and row.lane.cls in line.visible(choosing)
+        mine = mine and all(other.reserved_by in (None, row.job.id) for other, _ in keys)
         if opens <= now and mine and line.consider(row.lane, row, choosing):
             _start(state, ask, choosing, line, row)
             started.append(row)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState
 from paceline.stores.interface import MAX_CRASHES, Finish, Hold, Outcome
 from paceline.stores.memory.registry import LaneMeter
@@ -25,7 +25,7 @@ def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
             continue
         for hold in end.holds:
             hold_key(state, hold, now, row.started_at)
-        due_at = _due_at(row, end, now) if end.outcome is Outcome.RETRY else now
+        due_at = _due_at(state, row, end, now) if end.outcome is Outcome.RETRY else now
         end_run(state, row, end.outcome, now, due_at=due_at, result=end.result, error=end.error)
     return lost
 
@@ -139,11 +139,12 @@ def _go_back(state: State, row: Row, outcome: Outcome, now: Micros, due_at: Micr
     state.listeners.wake(row.job.queue)
 
 
-def _due_at(row: Row, end: Finish, now: Micros) -> Micros:
+def _due_at(state: State, row: Row, end: Finish, now: Micros) -> Micros:
     if end.at is not None:
         return end.at
     if end.when_open:
         # A slot that is taken opens at no known time: the job is then simply due.
-        opens: list[Micros] = [meter.opens_in_time(cost) for meter, cost in row.keys]
-        return max([now, *opens])
+        opens: list[Micros] = [meter.opens_in_time(cost) for meter, cost in row.keys if state.registry.knows(meter)]
+        # And a limit that was lowered below the cost never does: the next claim says so.
+        return max([now, *(at for at in opens if at < NEVER)])
     return now + end.after

@@ -170,7 +170,8 @@ def _acquire_all(
         if opens > until:
             until = opens
         if meter.reserved_by is not None and meter.reserved_by != permit and now < meter.reserved_deadline:
-            until = max(until, meter.reserved_until)
+            # When it could start by now, the room is kept until it does, or until its time to do so is over.
+            until = max(until, meter.reserved_until if meter.reserved_until > now else meter.reserved_deadline)
         leased |= meter.counts_leases
         keys.append((meter, cost))
     if until > now and not force:

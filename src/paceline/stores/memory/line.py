@@ -268,6 +268,9 @@ class Line:
             if opens_at(also) > now:
                 return False
         closed_until = lane.opens_at()
+        if self.registry.reserved:
+            kept = [meter.reserved_until for meter in lane.meters if meter.reserved_by not in (None, row.job.id)]
+            closed_until = max([closed_until, *kept])
         if closed_until > now:
             # Its group may start nothing at all now, whatever it costs.
             choosing.budget -= 1
@@ -280,25 +283,23 @@ class Line:
             choosing.misfits.append((row, f"NeverFits: {text}"))
             choosing.budget -= 1
             return None
-        reserved = 0
-        if self.registry.reserved:
-            taken = [meter.reserved_until for meter in lane.meters if meter.reserved_by not in (None, row.job.id)]
-            reserved = max(taken, default=0)
-        if reserved <= now and opens_at(keys) <= now:
+        if opens_at(keys) <= now:
             return True
         choosing.budget -= 1
-        self.refuse(lane, row, keys, reserved, now)
+        self.keep_room(lane, row, keys, now)
         return None
 
-    def refuse(self, lane: Lane, row: Row, keys: Keys, reserved: Micros, now: Micros) -> None:
-        """A head that may not start: its group waits, or, when only its size is in the way, it keeps the room free."""
-        refusing = [(meter, cost) for meter, cost in keys if meter.opens_at(cost) > now]
-        if refusing and reserved <= now and all(meter.lacks_only_room(cost, now) for meter, cost in refusing):
-            for meter, cost in refusing:
-                if meter.reserved_by is None:
-                    meter.reserve(row.job.id, cost, now)
-                    self.registry.reserved[meter] = None
-        own = max(lane.opens_at(row.job.cost), reserved)
+    def keep_room(self, lane: Lane, row: Row, keys: Keys, now: Micros) -> None:
+        """Only its size is in the way of this head: nobody else starts where it lacks room, for one window at most."""
+        if self.registry.reserved and any(meter.reserved_by == row.job.id for meter, _ in keys):
+            # Room is kept for it already: every claim looks at it first.
+            lane.file_until(opens_at(keys))
+            return
+        for meter, cost in keys:
+            if meter.opens_at(cost) > now:
+                meter.reserve(row.job.id, cost, now)
+                self.registry.reserved[meter] = None
+        own = lane.opens_at(row.job.cost)
         if own > now:
             lane.file_until(own)
 

@@ -111,6 +111,10 @@ class Registry:
             self._guard = min((guard for guard in guards if guard), default=NEVER)
         return self._guard
 
+    def knows(self, meter: LaneMeter) -> bool:
+        """False when the limit was dropped meanwhile."""
+        return self.meters.get(meter.key) is meter
+
     def meters_of(self, name: str) -> list[LaneMeter]:
         """All meters of one limit that exist now."""
         return [self.meters[key] for key in self.by_limit.get(name, ())]
