@@ -22,11 +22,13 @@ class Window:
     Whatever is older than the last `max` is folded into `base` and `lost_at` (the youngest start that was folded).
     """
 
-    __slots__ = ("ats", "base", "cums", "lost_at", "total")
+    __slots__ = ("ats", "base", "cums", "first", "lost_at", "total")
 
     def __init__(self) -> None:
         self.ats: list[Micros] = []
         self.cums: list[int] = []
+        self.first = 0
+        """No entry before this one can matter again: where the search for the one that must leave begins."""
         self.total = 0
         self.base = 0
         self.lost_at: Micros = 0
@@ -76,7 +78,14 @@ class Rate(Combines):
             return NEVER
         if must_leave <= state.base:
             return state.lost_at + self.window
-        return state.ats[bisect_left(state.cums, must_leave)] + self.window
+        cums, first = state.cums, state.first
+        if cost > 1:
+            return state.ats[bisect_left(cums, must_leave, first)] + self.window
+        # What must leave only grows, so the next start finds its entry where this one did, or right behind it.
+        while cums[first] < must_leave:
+            first += 1
+        state.first = first
+        return state.ats[first] + self.window
 
     def charge(self, state: Window, cost: int, now: Micros) -> None:
         ats = state.ats
@@ -98,6 +107,7 @@ class Rate(Combines):
             state.lost_at = state.ats[cut - 1]
             del state.ats[:cut]
             del state.cums[:cut]
+            state.first = max(state.first - cut, 0)
 
     def used(self, state: Window, in_flight: int, now: Micros) -> int:
         gone = bisect_right(state.ats, now - self.window)
