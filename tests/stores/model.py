@@ -170,10 +170,10 @@ class ModelKey:
 
 @dataclass(eq=False)
 class ModelReservation:
-    """Room that is kept free under one key for a big job."""
+    """Room that is kept free under one key for a big job, or for a big permit that somebody waits for."""
 
     key: Key
-    job: ModelJob
+    holder: ModelJob | str
     deadline: int
 
 
@@ -217,7 +217,7 @@ class Model:
         self.keys: dict[Key, ModelKey] = {}
         self.reservations: list[ModelReservation] = []
         self.last_claims: dict[str, tuple[str, list[tuple[str, int]]]] = {}
-        self.log: list[ModelJob] = []
+        self.log: list[tuple[str, str, int]] = []
         self.inserted = 0
         self.fences = 0
 
@@ -468,13 +468,13 @@ class Model:
         group.turn, group.filed = max(group.turn, queue.virtual_time) + weight * ONE, queue.filings
         job.keys = self.keys_of(job)
         self.charge(job.keys)
-        self.reservations = [kept for kept in self.reservations if kept.job is not job]
+        self.reservations = [kept for kept in self.reservations if kept.holder is not job]
         job.state, job.filed = ACTIVE, False
         job.attempts_made += 1
         self.fences += 1
         job.fence = self.fences
         job.worker, job.started_at = ask.worker, self.now
-        self.log.append(job)
+        self.log.append((job.new.queue, job.new.id, self.now))
 
     def charge(self, keys: Iterable[tuple[Key, int]]) -> None:
         for key, cost in keys:
@@ -489,7 +489,10 @@ class Model:
 
     def still_reserves(self, kept: ModelReservation) -> bool:
         """A reservation lasts one window at most, while its job is next in its lane and only its size is in the way."""
-        job, queue = kept.job, self.queue(kept.job.new.queue)
+        job = kept.holder
+        if isinstance(job, str):
+            return self.now < kept.deadline
+        queue = self.queue(job.new.queue)
         if not job.filed or self.now >= kept.deadline or self.misfit(job) is not None:
             return False
         if queue.paused or job.new.task in queue.paused_tasks or job.new.group in queue.paused_groups:
@@ -512,7 +515,9 @@ class Model:
             if not self.still_reserves(kept):
                 self.reservations.remove(kept)
                 continue
-            job = kept.job
+            job = kept.holder
+            if isinstance(job, str):
+                continue
             self.reserve(job)
             asked = job.new.queue in ask.queues and (ask.tasks is None or job.new.task in ask.tasks)
             if asked and len(started) < ask.slots and self.may_start_reserved(job):
@@ -521,7 +526,7 @@ class Model:
         return started
 
     def may_start_reserved(self, job: ModelJob) -> bool:
-        others = [kept.key for kept in self.reservations if kept.job is not job]
+        others = [kept.key for kept in self.reservations if kept.holder is not job]
         return all(self.opens_at(key, cost) <= self.now and key not in others for key, cost in self.keys_of(job))
 
     # ends of runs
@@ -600,7 +605,7 @@ class Model:
             if self.seen(job) not in MOVES[move]:
                 raise MoveNotAllowed(job.new.id, self.seen(job), move)
         for job in jobs:
-            self.reservations = [kept for kept in self.reservations if kept.job is not job]
+            self.reservations = [kept for kept in self.reservations if kept.holder is not job]
             if move is Move.REMOVE:
                 self.jobs.remove(job)
                 job.filed = False
@@ -714,7 +719,7 @@ class Model:
         self.keys.pop((limit, group), None)
         self.reservations = [kept for kept in self.reservations if kept.key != (limit, group)]
 
-    def acquire(self, targets: Iterable[Target], permit: str, lease: int, force: bool) -> int:
+    def acquire(self, targets: Iterable[Target], permit: str, lease: int, force: bool, waits: bool) -> int:
         """0 when granted, else the instant until which it is refused."""
         self.take_back()
         keys = [((target.limit, target.group), target.cost) for target in targets]
@@ -722,21 +727,39 @@ class Model:
             for part in self.key(key).parts:
                 if isinstance(part.kind, Rate) and cost > part.kind.max:
                     raise NeverFits(key[0], cost, part.kind.max)
-        if not force:
-            until = max(self.opens_at(key, cost) for key, cost in keys)
-            for kept in self.reservations:
-                if any(kept.key == key for key, _ in keys) and self.now < kept.deadline:
-                    until = max(until, self.now + 1)
-            if until > self.now:
-                ends = [job.lease_until for job in self.jobs if job.state is ACTIVE]
-                return until if until < NEVER else min([NEVER, *ends, *(held.lease_until for held in self.permits)])
+        until = max(self.opens_at(key, cost) for key, cost in keys)
+        for kept in self.reservations:
+            if any(kept.key == key for key, _ in keys) and kept.holder != permit and self.now < kept.deadline:
+                until = max(until, self.now + 1)
+        if until > self.now and not force:
+            if waits:
+                self.reserve_for_permit(keys, permit)
+            ends = [job.lease_until for job in self.jobs if job.state is ACTIVE]
+            return until if until < NEVER else min([NEVER, *ends, *(held.lease_until for held in self.permits)])
+        self.reservations = [kept for kept in self.reservations if kept.holder != permit]
         self.charge(keys)
         if any(isinstance(part.kind, Concurrency) for key, _ in keys for part in self.key(key).parts):
             self.permits.append(ModelPermit(permit, keys, self.now))
             self.leased(self.permits[-1:], self.now + lease)
         return 0
 
+    def reserve_for_permit(self, keys: list[tuple[Key, int]], permit: str) -> None:
+        """Somebody waits for a big permit: the room is kept for it if nothing but windows refuses it."""
+        refusing = [(key, cost) for key, cost in keys if self.opens_at(key, cost) > self.now]
+        taken = {kept.key for kept in self.reservations if kept.holder != permit}
+        if all(cost > 1 and key not in taken and self.only_windows_refuse(key) for key, cost in refusing):
+            mine = {kept.key for kept in self.reservations}
+            for key, _ in refusing:
+                if key not in mine:
+                    self.reservations.append(ModelReservation(key, permit, self.now + self.window(key)))
+
+    def only_windows_refuse(self, key: Key) -> bool:
+        found, running = self.key(key), self.running(key)
+        others = [part.opens_at(running, 1) for part in found.parts if not isinstance(part.kind, Rate)]
+        return max([found.hold_until, *others]) <= self.now
+
     def give_back(self, permit_id: str) -> None:
+        self.reservations = [kept for kept in self.reservations if kept.holder != permit_id]
         for permit in list(self.permits):
             if permit.id == permit_id:
                 self.permits.remove(permit)
@@ -771,7 +794,7 @@ class Model:
                 others = [
                     kept.deadline
                     for kept in self.reservations
-                    if kept.job is not job and any(kept.key == key for key, _ in keys)
+                    if kept.holder is not job and any(kept.key == key for key, _ in keys)
                 ]
                 yield max([self.now, *others, *(self.opens_at(key, cost) for key, cost in keys)])
 
