@@ -63,6 +63,18 @@ def test_two_rates_hold_together(
             starts.append((now, 1))
 
 
+@given(kinds, st.lists(st.tuples(pauses, st.integers(1, 3)), max_size=40))
+def test_a_start_never_opens_a_limit_earlier_not_even_one_that_was_forced(
+    kind: Kind, starts: list[tuple[int, int]]
+) -> None:
+    meter, now = Meter(("limit", None), kind), 0
+    for number, (pause, cost) in enumerate(starts):
+        now += pause
+        before = meter.opens_at(1)
+        meter.charge(str(number), cost, now)
+        assert meter.opens_at(1) >= before
+
+
 @given(kinds, kinds, kinds)
 def test_joining_is_associative_and_flat(a: Kind, b: Kind, c: Kind) -> None:
     assert ((a & b) & c) == (a & (b & c))

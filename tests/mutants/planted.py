@@ -13,9 +13,10 @@ from paceline.limits.delay import RemembersLastStart
 from paceline.limits.rate import Rate, Window
 from paceline.limits.spacing import EvenlySpaced
 from paceline.stores.interface import Outcome
-from paceline.stores.memory import claim, finish, insert, limits, line, store
-from paceline.stores.memory.lanes import LaneClass
-from paceline.stores.memory.state import State
+from paceline.stores.memory import store
+from paceline.stores.steps import claim, filing, finish, insert, limits, line
+from paceline.stores.steps.lanes import LaneClass
+from paceline.stores.steps.state import State
 
 MUTANTS: dict[str, Callable[[], None]] = {}
 
@@ -100,7 +101,7 @@ def charged_one_by_one() -> None:
 @mutant
 def slot_that_leaks_when_a_lease_ends() -> None:
     def free(self: State, holder: str, keys: Any) -> None:
-        self.listeners.wake_all()
+        self.sleepers.wake_all()
 
     State.free = free  # type: ignore[method-assign]
 
@@ -178,8 +179,8 @@ def group_size_counted_before_the_bulk() -> None:
 
 @mutant
 def group_joins_at_the_current_turn() -> None:
-    line.joins_at = lambda own, virtual_time: max(own, virtual_time)
-    assert turns.joins_at is not line.joins_at
+    filing.joins_at = lambda own, virtual_time: max(own, virtual_time)
+    assert turns.joins_at is not filing.joins_at
 
 
 @mutant

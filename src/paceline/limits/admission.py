@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.clock import NEVER, Micros
 from paceline.limits.backoff import Backoff
@@ -15,6 +15,16 @@ from paceline.limits.rule import Key
 DEFAULT_BACKOFF = Backoff()
 SIMULATED = 10_000
 """So many starts ahead are walked one by one; beyond that the earliest start is a lower bound."""
+
+
+class Leases(Protocol):
+    """The live leases under one key: a set, or the count of one that is kept elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def add(self, holder: str, /) -> None: ...
+
+    def discard(self, holder: str, /) -> None: ...
 
 
 class Meter:
@@ -45,7 +55,7 @@ class Meter:
         self.cells: list[tuple[Part, Any]] = []
         """Each simple kind with the state it keeps for this key."""
         self._set_cells([(part, part.new_state()) for part in kind.parts()])
-        self.leases: set[str] = set()
+        self.leases: Leases = set()
         self.hold_until: Micros = 0
         self.hold_reason: str | None = None
         self.held_at: Micros = 0

@@ -135,14 +135,12 @@ class VirtualTime:
 
     def starts(self, task: str | None = None) -> list[Start]:
         """The log of starts of all queues, in order, as the store stamped them."""
-        lines = self.store.state.lines.values()  # type: ignore[attr-defined]
-        found = [
+        logged = self.store.all_starts()  # type: ignore[attr-defined]
+        return [
             Start(each.job_id, to_datetime(each.at), each.task, each.group, each.cost)
-            for line in lines
-            for each in line.starts
+            for each in logged
             if task is None or each.task == task
         ]
-        return sorted(found, key=lambda start: start.at)
 
 
 async def _until_quiet(most: int = 10_000) -> None:

@@ -1,1 +1,1 @@
-"""The memory store: the reference; each file is one step of a job."""
+"""The memory store: the reference."""

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState
 from paceline.stores.interface import MAX_CRASHES, Finish, Hold, Outcome
-from paceline.stores.memory.registry import LaneMeter
-from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import State
+from paceline.stores.steps.registry import LaneMeter
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import State
 
 
 def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
@@ -18,6 +18,7 @@ def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
     for hold in (hold for end in finishes for hold in end.holds if hold.create is None):
         state.registry.require(hold.limit)
     lost: list[str] = []
+    state.expect(end.id for end in finishes)
     for end in finishes:
         row = state.rows.get(end.id)
         if row is None or row.state is not ACTIVE or row.fence != end.fence:
@@ -64,7 +65,7 @@ def drop_reservations(state: State, holder: str) -> None:
         for lane in meter.lanes:
             lane.look_again()
     if given_up:
-        state.listeners.wake_all()
+        state.sleepers.wake_all()
 
 
 def end_run(
@@ -104,22 +105,21 @@ def end_run(
 
 def end_job(state: State, row: Row, final: JobState, now: Micros) -> None:
     """A final state: the unique key is free, those who wait are told, and `keep=0` removes the job."""
-    line = state.lines[row.job.queue]
+    line = state.line(row.job.queue)
     line.set_state(row, final)
     row.finished_at = now
     job = row.job
     if job.unique is not None and line.unique.get(job.unique) is row:
         del line.unique[job.unique]
-    if state.listeners.waiters:
-        state.listeners.finished(job.id, row.record(now))
+    if state.sleepers.waiters:
+        state.sleepers.finished(job.id, row.record(now))
     counts = line.counts
     if not (counts[WAITING] or counts[ACTIVE] or counts[DELAYED]):
         # Workers that run until the queue is empty sleep until somebody else's job ends.
-        state.listeners.emptied(job.queue)
+        state.sleepers.emptied(job.queue)
     if job.keep == 0:
         line.counts[final] -= 1
-        del state.rows[job.id]
-        del line.rows[job.id]
+        state.discard(row)
 
 
 def _go_back(state: State, row: Row, outcome: Outcome, now: Micros, due_at: Micros) -> None:
@@ -135,8 +135,8 @@ def _go_back(state: State, row: Row, outcome: Outcome, now: Micros, due_at: Micr
             end_job(state, row, FAILED, now)
             return
     row.due_at = max(due_at, now) if outcome is Outcome.RETRY else now
-    state.lines[row.job.queue].arrive(row, now)
-    state.listeners.wake(row.job.queue)
+    state.line(row.job.queue).arrive(row, now)
+    state.sleepers.wake(row.job.queue)
 
 
 def _due_at(state: State, row: Row, end: Finish, now: Micros) -> Micros:

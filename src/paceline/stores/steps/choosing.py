@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paceline.clock import Micros
-from paceline.stores.memory.lanes import Lane, LaneClass
-from paceline.stores.memory.registry import LaneMeter
-from paceline.stores.memory.rows import Row
+from paceline.stores.steps.lanes import Lane, LaneClass
+from paceline.stores.steps.registry import LaneMeter
+from paceline.stores.steps.rows import Row
 
 if TYPE_CHECKING:
-    from paceline.stores.memory.line import Line
+    from paceline.stores.steps.line import Line
 
 
 class Choosing:

@@ -1,4 +1,4 @@
-"""A job as the memory store keeps it: the part that never changes, and what its life adds."""
+"""A job as the steps see it: the part that never changes, and what its life adds."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ class Row(msgspec.Struct, eq=False):
     def __lt__(self, other: Row) -> bool:
         """Only reached when two heap entries are of one job: any order will do."""
         return False
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id
 
     @property
     def active(self) -> bool:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from paceline.clock import Micros
 from paceline.errors import MoveNotAllowed
-from paceline.job import ACTIVE, CANCELLED, DELAYED, FINISHED, MOVES, NOT_STARTED, JobState, Move
-from paceline.stores.memory.finish import drop_reservations, end_job
-from paceline.stores.memory.line import Line
-from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import State
+from paceline.job import ACTIVE, CANCELLED, DELAYED, MOVES, NOT_STARTED, WAITING, JobState, Move
+from paceline.stores.steps.finish import drop_reservations, end_job
+from paceline.stores.steps.line import Line
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import State
 
 STARTS_KEPT = 100_000
 """So many starts of a queue are kept to look at, beyond those that limits still count."""
@@ -19,6 +19,7 @@ STARTS_KEPT = 100_000
 def move(state: State, ids: Sequence[str], wanted: Move) -> None:
     """All or none: every job is checked before the first one moves."""
     now = state.now()
+    state.expect(ids)
     rows = [state.row(job_id) for job_id in dict.fromkeys(ids)]
     for row in rows:
         seen = row.seen(now)
@@ -31,7 +32,7 @@ def move(state: State, ids: Sequence[str], wanted: Move) -> None:
 def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> int:
     """The same move for every job of a queue that is in one state."""
     now = state.now()
-    rows = [row for row in state.line(queue).rows.values() if row.seen(now) is from_state]
+    rows = state.jobs_of(state.line(queue), from_state, now)
     if from_state not in MOVES[wanted]:
         raise MoveNotAllowed(queue, from_state, wanted)
     for row in rows:
@@ -40,13 +41,13 @@ def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> in
 
 
 def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
-    line = state.lines[row.job.queue]
+    line = state.line(row.job.queue)
     if state.registry.reserved:
         drop_reservations(state, row.job.id)
     if wanted is Move.CANCEL:
         if row.state is ACTIVE:
             row.cancel_asked = True
-            state.listeners.ask_heartbeat(row.worker)
+            state.sleepers.ask_heartbeat(row.worker)
         else:
             line.leave(row)
             end_job(state, row, CANCELLED, now)
@@ -61,7 +62,7 @@ def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
         line.arrive(row, now)
     else:
         remove(state, line, row)
-    state.listeners.wake(row.job.queue)
+    state.sleepers.wake(row.job.queue)
 
 
 def _reset(row: Row, now: Micros) -> None:
@@ -84,18 +85,18 @@ def remove(state: State, line: Line, row: Row) -> None:
     line.counts[row.state] -= 1
     if row.job.unique is not None and line.unique.get(row.job.unique) is row:
         del line.unique[row.job.unique]
-    del state.rows[row.job.id]
-    del line.rows[row.job.id]
-    state.listeners.removed(row.job.id)
+    state.discard(row)
+    state.sleepers.removed(row.job.id)
 
 
 def drain(state: State, queue: str) -> int:
     """Remove what has not started."""
     line = state.line(queue)
-    rows = [row for row in line.rows.values() if row.state in NOT_STARTED]
+    now = state.now()
+    rows = [*state.jobs_of(line, WAITING, now), *state.jobs_of(line, DELAYED, now)]
     for row in rows:
         remove(state, line, row)
-    state.listeners.wake(queue)
+    state.sleepers.wake(queue)
     return len(rows)
 
 
@@ -105,7 +106,7 @@ def clean(state: State, queue: str, wanted: JobState, older_than: Micros) -> int
     line = state.line(queue)
     if wanted is ACTIVE:
         raise MoveNotAllowed(queue, ACTIVE, "clean")
-    rows = [row for row in line.rows.values() if row.seen(now) is wanted and now - _since(row, now) > older_than]
+    rows = [row for row in state.jobs_of(line, wanted, now) if now - _since(row, now) > older_than]
     for row in rows:
         remove(state, line, row)
     return len(rows)
@@ -122,7 +123,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
     line = state.line(queue)
     if line.counts[ACTIVE] and not force:
         raise MoveNotAllowed(queue, ACTIVE, "obliterate while active jobs exist (stop the workers or use force=True)")
-    rows = list(line.rows.values())
+    rows = state.jobs_of(line, None, state.now())
     for row in rows:
         if row.state is ACTIVE:
             keys, row.keys = row.keys, ()
@@ -133,7 +134,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
         if limit.queues == frozenset({queue}):
             for meter in state.registry.meters_of(limit.name):
                 meter.clear()
-    state.listeners.wake(queue)
+    state.sleepers.wake(queue)
     return len(rows)
 
 
@@ -147,26 +148,18 @@ def pause(state: State, queue: str, task: str | None, group: str | None, paused:
         line.reclassify()
     if group is None and task is None:
         line.paused = paused
-    state.listeners.wake(queue)
+    state.sleepers.wake(queue)
 
 
 def prune(state: State) -> int:
     """Remove finished jobs after their `keep`, old starts, and what idle groups and limits left behind."""
     now = state.now()
-    removed = 0
+    over = state.kept_too_long(now)
+    for row in over:
+        remove(state, state.line(row.job.queue), row)
     oldest = now - state.registry.longest_window()
-    for line in state.lines.values():
-        over = [
-            row
-            for row in line.rows.values()
-            if row.state in FINISHED and row.job.keep is not None and now - (row.finished_at or 0) > row.job.keep
-        ]
-        for row in over:
-            remove(state, line, row)
-        removed += len(over)
-        while len(line.starts) > STARTS_KEPT and line.starts[0].at < oldest:
-            line.starts.popleft()
-        for group in [group for group in line.groups.values() if group.size == 0]:
-            line.forget_if_idle(group)
+    for line in state.all_lines():
+        line.forget_starts(oldest, STARTS_KEPT)
+        line.forget_idle_groups()
     state.registry.forget_idle(now)
-    return removed
+    return len(over)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop
 
 from paceline.clock import NEVER, Micros
 from paceline.job import FAILED, JobRecord
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Ask, Claim, Finish, Outcome
-from paceline.stores.memory.choosing import Choosing
-from paceline.stores.memory.finish import end_job, end_run, finish
-from paceline.stores.memory.line import Line
-from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import Leased, Permit, State
+from paceline.stores.steps.choosing import Choosing
+from paceline.stores.steps.finish import end_job, end_run, finish
+from paceline.stores.steps.line import Line
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import Permit, State
 
 
 def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
@@ -41,10 +40,9 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     if registry.reserved:
         _serve_reserved(state, ask, choosing, lines, started)
     _take_turns(state, ask, choosing, lines, started)
-    leased: Leased = [(row, row.fence) for row in started]
-    if leased:
-        state.lease(leased.copy(), now + ask.lease)
-    state.last_claims[ask.worker] = (ask.claim_id, leased)
+    if started:
+        state.lease([(row, row.fence) for row in started], now + ask.lease)
+    state.last_claims[ask.worker] = (ask.claim_id, [(row.job.id, row.fence) for row in started])
     again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
     for lane in choosing.skipped:
         lane.unpark()
@@ -60,14 +58,7 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
 
 def take_back(state: State, now: Micros, most: int) -> int:
     """End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many."""
-    ends = state.lease_ends
-    over: Leased = []
-    while ends and ends[0][0] <= now and len(over) < most:
-        until, _, holders = heappop(ends)
-        ended = [pair for pair in holders if pair[0].active and pair[0].fence == pair[1]]
-        over += [pair for pair in ended if pair[0].lease_until == until]
-    # In the order in which they ended, then in which they started: the same in every store.
-    over.sort(key=lambda pair: (pair[0].lease_until, pair[1]))
+    over = state.leases_over(now, most)
     for holder, _ in over:
         if holder.active:
             _take_back(state, holder, now)
@@ -88,20 +79,6 @@ def end_permit(state: State, permit: Permit) -> None:
     state.free(permit.id, permit.keys)
 
 
-def next_lease_end(state: State) -> Micros:
-    """When the first live lease ends, unless it is prolonged."""
-    ends = state.lease_ends
-    while ends:
-        until, _, holders = ends[0]
-        while holders:
-            holder, fence = holders[-1]
-            if holder.active and holder.fence == fence and holder.lease_until == until:
-                return until
-            holders.pop()
-        heappop(ends)
-    return NEVER
-
-
 def _replay(state: State, ask: Ask, now: Micros) -> list[JobRecord] | None:
     """The same claim asked again, because its answer was lost: give those of its jobs that still run."""
     if not ask.claim_id:
@@ -109,8 +86,9 @@ def _replay(state: State, ask: Ask, now: Micros) -> list[JobRecord] | None:
     claim_id, leased = state.last_claims.get(ask.worker, ("", []))
     if claim_id != ask.claim_id:
         return None
-    rows = [row for row, fence in leased if isinstance(row, Row) and row.active and row.fence == fence]
-    return [row.record(now) for row in rows]
+    state.expect(job_id for job_id, _ in leased)
+    rows = [(state.rows.get(job_id), fence) for job_id, fence in leased]
+    return [row.record(now) for row, fence in rows if row is not None and row.active and row.fence == fence]
 
 
 def _know(state: State, lines: list[Line], tasks: frozenset[str]) -> None:
@@ -177,7 +155,7 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
             meter.reserved_until = meter.reserved_until if meter.reserved_until > now else meter.reserved_deadline
             continue
         row = state.rows.get(meter.reserved_by or "")
-        line = state.lines[row.job.queue] if row is not None else None
+        line = state.line(row.job.queue) if row is not None else None
         if row is None or line is None or not line.still_reserves(meter, row, now):
             meter.reserved_by = None
             state.registry.reserved.pop(meter, None)
@@ -196,12 +174,12 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
         if opens <= now and mine and line.consider(row.lane, row, choosing):
             _start(state, ask, choosing, line, row)
             started.append(row)
-            state.listeners.wake_all()
+            state.sleepers.wake_all()
 
 
 def _ask_again_at(state: State, choosing: Choosing, lines: list[Line], idle: bool) -> Micros:
     """When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends."""
-    at = min(next_lease_end(state), state.registry.next_expiry)
+    at = min(state.next_lease_end(), state.registry.next_expiry)
     also = max((meter.opens_at(1) for meter in choosing.also), default=0)
     if also >= NEVER:
         for meter in choosing.also:

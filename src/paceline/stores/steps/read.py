@@ -2,42 +2,44 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Sequence
 
 from paceline.clock import Micros
 from paceline.errors import JobNotFound
-from paceline.job import DELAYED, NOT_STARTED, WAITING, JobRecord, JobState
+from paceline.job import DELAYED, FINISHED, NOT_STARTED, WAITING, JobRecord, JobState
 from paceline.limits.admission import earliest_start
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Filter, Standing, StartRecord
-from paceline.stores.memory.lanes import Keys
-from paceline.stores.memory.limits import usage_of
-from paceline.stores.memory.line import Line
-from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import State
+from paceline.stores.steps.lanes import Keys
+from paceline.stores.steps.limits import usage_of
+from paceline.stores.steps.line import Line
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import State
+
+
+def get(state: State, ids: Sequence[str]) -> list[JobRecord]:
+    """The jobs that exist, in the order asked."""
+    now = state.now()
+    state.expect(ids)
+    rows = [state.rows.get(job_id) for job_id in ids]
+    return [row.record(now) for row in rows if row is not None]
+
+
+def outcome(state: State, job_id: str) -> tuple[Micros, JobRecord | None]:
+    """The time, and the job if it is in a final state."""
+    row = state.row(job_id)
+    now = state.now()
+    return now, row.record(now) if row.state in FINISHED else None
 
 
 def find(state: State, wanted: Filter) -> list[JobRecord]:
     """A page of jobs in the order they were added."""
     now = state.now()
-    line = state.lines.get(wanted.queue)
-    if line is None:
+    if state.lines.get(wanted.queue) is None:
         return []
-    rows = iter(line.rows.values())
-    if wanted.after is not None:
-        if wanted.after not in line.rows:
-            raise JobNotFound(wanted.after)
-        for row in rows:
-            if row.job.id == wanted.after:
-                break
-    matching = (
-        row.record(now)
-        for row in rows
-        if (wanted.state is None or row.seen(now) is wanted.state)
-        and (wanted.task is None or row.job.task == wanted.task)
-        and (wanted.group is None or row.job.group == wanted.group)
-    )
-    return list(islice(matching, wanted.limit))
+    if wanted.after is not None and state.row(wanted.after).job.queue != wanted.queue:
+        raise JobNotFound(wanted.after)
+    return [row.record(now) for row in state.page(wanted, now)]
 
 
 def counts(state: State, queue: str) -> dict[str, int]:
@@ -47,7 +49,7 @@ def counts(state: State, queue: str) -> dict[str, int]:
     if line is not None:
         now = state.now()
         found.update({str(name): number for name, number in line.counts.items()})
-        due = sum(1 for entry in line.delayed if entry[2].entry is entry and entry[0] <= now)
+        due = line.due_but_delayed(now)
         found[DELAYED] -= due
         found[WAITING] += due
     return found
@@ -56,17 +58,23 @@ def counts(state: State, queue: str) -> dict[str, int]:
 def starts(state: State, queue: str, since: Micros | None) -> list[StartRecord]:
     """The log of starts of a queue."""
     line = state.lines.get(queue)
-    return [] if line is None else [start for start in line.starts if since is None or start.at >= since]
+    return [] if line is None else line.starts_since(since)
+
+
+def all_starts(state: State) -> list[StartRecord]:
+    """The log of starts of every queue, in order."""
+    found = [start for line in state.all_lines() for start in line.starts_since(None)]
+    return sorted(found, key=lambda start: start.at)
 
 
 def standing(state: State, job_id: str) -> Standing:
     """Everything that decides when a job may start."""
     row = state.row(job_id)
     now = state.now()
-    line = state.lines[row.job.queue]
+    line = state.line(row.job.queue)
     waits = row.state in NOT_STARTED
     meters = _meters(state, line, row) if waits else []
-    ahead = _ahead(line, row, now) if waits else 0
+    ahead = line.ahead_of(row) if waits and row.seen(now) is not DELAYED else 0
     return Standing(
         job=row.record(now),
         now=now,
@@ -74,7 +82,7 @@ def standing(state: State, job_id: str) -> Standing:
         known=_known(state, row),
         keys=[usage_of(state, meter, cost, now) for meter, cost in meters],
         ahead=ahead,
-        groups=sum(1 for group in line.groups.values() if group.waiting),
+        groups=line.groups_waiting(),
         earliest=earliest_start(meters, ahead, max(now, row.due_at)) if waits else None,
     )
 
@@ -98,13 +106,3 @@ def _meters(state: State, line: Line, row: Row) -> Keys:
     group = row.job.group
     met = [limit for limit in registry.meeting(line.name, row.job.task) if limit.by is None or group is not None]
     return [(registry.meter(*limit.key(group)), cost_under(row.job.cost, limit.name)) for limit in met]
-
-
-def _ahead(line: Line, row: Row, now: Micros) -> int:
-    """How many jobs of the same group under the same limits go first."""
-    if row.seen(now) is DELAYED:
-        return 0
-    place = (row.job.priority, row.order)
-    lane = line.class_for(row.job.task).lanes.get(row.job.group)
-    waiting = lane.rows() if lane is not None else []
-    return sum(1 for other in waiting if (other.job.priority, other.order) < place)

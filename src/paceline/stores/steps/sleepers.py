@@ -10,12 +10,12 @@ from paceline.errors import JobNotFound, StoreUnavailable
 from paceline.job import JobRecord
 
 
-class MemoryListener:
+class Sleeper:
     """An event in the loop that made it; may be set from any thread."""
 
     __slots__ = ("_forget", "_loop", "_thread", "event", "heartbeat_due", "queues", "wants_empty", "worker")
 
-    def __init__(self, queues: Sequence[str], worker: str | None, forget: Callable[[MemoryListener], None]) -> None:
+    def __init__(self, queues: Sequence[str], worker: str | None, forget: Callable[[Sleeper], None]) -> None:
         self.event = asyncio.Event()
         self.heartbeat_due = False
         self.wants_empty = False
@@ -40,16 +40,18 @@ class MemoryListener:
         self._forget(self)
 
 
-class Listeners:
+class Sleepers:
     """All sleepers of one store."""
 
     def __init__(self) -> None:
-        self._all: dict[MemoryListener, None] = {}
-        self._by_queue: dict[str, dict[MemoryListener, None]] = {}
+        self._all: dict[Sleeper, None] = {}
+        self._by_queue: dict[str, dict[Sleeper, None]] = {}
         self.waiters: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]] = {}
+        self._lock = threading.Lock()
+        """Loops in several threads wait and stop waiting."""
 
-    def listen(self, queues: Sequence[str], worker: str | None) -> MemoryListener:
-        listener = MemoryListener(queues, worker, self._forget)
+    def listen(self, queues: Sequence[str], worker: str | None) -> Sleeper:
+        listener = Sleeper(queues, worker, self._forget)
         self._all[listener] = None
         for queue in listener.queues:
             self._by_queue.setdefault(queue, {})[listener] = None
@@ -82,37 +84,43 @@ class Listeners:
         """A future for the final record of a job."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[JobRecord] = loop.create_future()
-        self.waiters.setdefault(job_id, []).append((loop, future))
+        with self._lock:
+            self.waiters.setdefault(job_id, []).append((loop, future))
         return future
 
     def stop_waiting(self, job_id: str, future: asyncio.Future[JobRecord]) -> None:
-        left = [pair for pair in self.waiters.get(job_id, ()) if pair[1] is not future]
-        if left:
-            self.waiters[job_id] = left
-        else:
-            self.waiters.pop(job_id, None)
+        with self._lock:
+            left = [pair for pair in self.waiters.get(job_id, ()) if pair[1] is not future]
+            if left:
+                self.waiters[job_id] = left
+            else:
+                self.waiters.pop(job_id, None)
 
     def finished(self, job_id: str, record: JobRecord) -> None:
         """Tell those who wait for this job."""
-        for loop, future in self.waiters.pop(job_id, ()):
+        for loop, future in self._waiters_for(job_id):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_resolve, future, record)
 
     def removed(self, job_id: str) -> None:
         """A job is gone before it finished: those who wait for it get `JobNotFound`."""
-        for loop, future in self.waiters.pop(job_id, ()):
+        for loop, future in self._waiters_for(job_id):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_reject, future, JobNotFound(job_id))
 
     def close(self) -> None:
         """The store closes: those who wait for a job get an error, sleepers look again."""
         for job_id in list(self.waiters):
-            for loop, future in self.waiters.pop(job_id):
+            for loop, future in self._waiters_for(job_id):
                 if not loop.is_closed():
                     loop.call_soon_threadsafe(_reject, future, StoreUnavailable("the store was closed"))
         self.wake_all()
 
-    def _forget(self, listener: MemoryListener) -> None:
+    def _waiters_for(self, job_id: str) -> list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]:
+        with self._lock:
+            return self.waiters.pop(job_id, [])
+
+    def _forget(self, listener: Sleeper) -> None:
         self._all.pop(listener, None)
         for queue in listener.queues:
             self._by_queue.get(queue, {}).pop(listener, None)

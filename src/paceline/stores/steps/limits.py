@@ -13,11 +13,11 @@ from paceline.limits import Limit
 from paceline.limits.admission import charge
 from paceline.limits.kind import Part
 from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
-from paceline.stores.memory.claim import end_permit, next_lease_end, take_back
-from paceline.stores.memory.finish import drop_reservations, hold_key
-from paceline.stores.memory.lanes import Keys
-from paceline.stores.memory.registry import LaneMeter
-from paceline.stores.memory.state import Permit, State
+from paceline.stores.steps.claim import end_permit, take_back
+from paceline.stores.steps.finish import drop_reservations, hold_key
+from paceline.stores.steps.lanes import Keys
+from paceline.stores.steps.registry import LaneMeter
+from paceline.stores.steps.state import Permit, State
 
 
 def set_limits(state: State, limits: Sequence[Limit]) -> list[Changed]:
@@ -36,6 +36,17 @@ def drop_limit(state: State, name: str) -> bool:
     if dropped:
         state.reclassify()
     return dropped
+
+
+def declared(state: State) -> list[Limit]:
+    """All limits."""
+    return list(state.registry.limits.values())
+
+
+def overrides(state: State) -> list[Override]:
+    """The operator's numbers that hold now."""
+    state.now()
+    return list(state.registry.overrides.values())
 
 
 def override(state: State, wanted: Override, for_: Micros | None) -> None:
@@ -90,9 +101,7 @@ def usage(state: State, name: str, group: str | None) -> Usage:
     now = state.now()
     limit = state.registry.require(name)
     if limit.by == "group" and group is None:
-        waiting = sum(
-            cls.waiting for line in state.lines.values() for cls in line.classes.values() if limit in cls.limits
-        )
+        waiting = sum(cls.waiting for line in state.all_lines() for cls in line.classes.values() if limit in cls.limits)
         return _usage_of(state.registry.new_meter((name, None)), 1, now, waiting)
     meter = state.registry.require_key(name, group)
     return usage_of(state, meter, 1, now)
@@ -102,25 +111,22 @@ def usage_of(state: State, meter: LaneMeter, cost: int, now: Micros) -> Usage:
     """How full a key is, and when it opens for a start of this cost."""
     name, group = meter.key
     waiting = 0
-    for line in state.lines.values():
+    for line in state.all_lines():
         for cls in line.classes.values():
             if any(limit.name == name for limit in cls.limits):
                 if group is None:
                     waiting += cls.waiting
-                elif group in cls.lanes:
-                    waiting += cls.lanes[group].waiting
+                elif (lane := cls.lanes.get(group)) is not None:
+                    waiting += lane.waiting
     # A lease that is over counts until a claim takes it back, but nobody who asks has to wait for it.
-    over = {holder for holder in meter.leases if _is_over(state, holder, now)}
-    meter.leases -= over
+    over = state.over_under(meter, now) if meter.leases else []
+    for holder in over:
+        meter.leases.discard(holder)
     try:
         return _usage_of(meter, cost, now, waiting)
     finally:
-        meter.leases |= over
-
-
-def _is_over(state: State, holder: str, now: Micros) -> bool:
-    found = state.rows.get(holder) or state.permits.get(holder)
-    return found is None or found.lease_until <= now
+        for holder in over:
+            meter.leases.add(holder)
 
 
 def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
@@ -178,7 +184,7 @@ def _acquire_all(
         _note_refusal(keys, until)
         if waits:
             _reserve(state, keys, permit, now)
-        return Grant(False, now, until if until < NEVER else next_lease_end(state))
+        return Grant(False, now, until if until < NEVER else state.next_lease_end())
     if waits and state.registry.reserved:
         drop_reservations(state, permit)
     if not leased:

@@ -10,14 +10,15 @@ from paceline.job import NewJob
 from paceline.limits import Rate
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Inserted
-from paceline.stores.memory.line import Line
-from paceline.stores.memory.rows import Row
-from paceline.stores.memory.state import State
+from paceline.stores.steps.line import Line
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import State
 
 
 def insert(state: State, jobs: Sequence[NewJob]) -> list[Inserted]:
     """All or none: an id or unique key that is taken gives the job that has it."""
     now = state.now()
+    state.expect(job.id for job in jobs)
     rows: list[tuple[Row, bool]] = []
     added: dict[str, Row] = {}
     unique: dict[tuple[str, str], Row] = {}
@@ -35,14 +36,14 @@ def insert(state: State, jobs: Sequence[NewJob]) -> list[Inserted]:
         state.orders += 1
         order = -state.orders if job.lifo else state.orders
         due_at = now + job.delay if job.due_at is None else max(job.due_at, now)
-        row = added[job.id] = Row(job, order, now, due_at)
+        row = added[job.id] = state.new_row(job, order, now, due_at)
         if job.unique is not None:
             unique[job.queue, job.unique] = row
         rows.append((row, False))
     for row in added.values():
         _store(state, row, now)
     for queue in {row.job.queue for row in added.values()}:
-        state.listeners.wake(queue)
+        state.sleepers.wake(queue)
     return [Inserted(row.record(now), existed) for row, existed in rows]
 
 
@@ -84,7 +85,7 @@ def _count_group(line: Line, job: NewJob, sizes: dict[tuple[str, str], int]) -> 
 def _store(state: State, row: Row, now: Micros) -> None:
     job = row.job
     line = state.line(job.queue)
-    state.rows[job.id] = line.rows[job.id] = row
+    state.add(row)
     line.counts[row.state] += 1
     if job.unique is not None:
         line.unique[job.unique] = row

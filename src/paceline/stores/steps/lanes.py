@@ -12,8 +12,8 @@ from typing import Any
 from paceline.clock import NEVER, Micros
 from paceline.limits import Limit
 from paceline.limits.rule import cost_under
-from paceline.stores.memory.registry import LaneMeter, Registry
-from paceline.stores.memory.rows import Row
+from paceline.stores.steps.registry import LaneMeter, Registry
+from paceline.stores.steps.rows import Row
 
 Keys = list[tuple[LaneMeter, int]]
 
@@ -70,11 +70,21 @@ class Lane:
         """Look up the keys of this lane: the class's shared ones and the group's own."""
         for meter in self.meters:
             meter.lanes.pop(self, None)
-        group = self.group.id
-        self.meters = [] if group is None else [registry.meter(limit.name, group) for limit in self.cls.group_limits]
+        self.look_up_keys(registry)
         for meter in self.meters:
             meter.lanes[self] = None
+
+    def look_up_keys(self, registry: Registry) -> None:
+        group = self.group.id
+        self.meters = [] if group is None else [registry.meter(limit.name, group) for limit in self.cls.group_limits]
         self.unit_keys = [(meter, 1) for meter in (*self.cls.shared, *self.meters)]
+
+    def retire(self) -> None:
+        """The lane is empty or its class is gone: nobody has to find it any more."""
+        for meter in self.meters:
+            meter.lanes.pop(self, None)
+        del self.cls.lanes[self.group.id]
+        del self.group.lanes[self.cls]
 
     def keys_for(self, row: Row) -> Keys:
         """The keys that a job of this lane is charged to, with what it takes from each."""
@@ -138,11 +148,7 @@ class Lane:
         ticket = self.group.ticket
         if self.pushed != ticket:
             self.pushed = ticket
-            ready = self.cls.ready
-            if ready and ready[0][1] is self:
-                heapreplace(ready, (ticket, self))
-            else:
-                heappush(ready, (ticket, self))
+            self.cls.push_ready(ticket, self)
 
     def file_until(self, until: Micros) -> None:
         """File the lane as blocked until an instant, or parked when only a finish can help."""
@@ -151,7 +157,7 @@ class Lane:
             return
         self.state = BLOCKED
         self.until = until
-        heappush(self.cls.blocked, (until, self.group.ticket[1], self))
+        self.cls.push_blocked(until, self)
 
     def look_again(self) -> None:
         """A key of this lane may have opened: the next claim decides."""
@@ -203,6 +209,18 @@ class LaneClass:
         self.limits = limits
         self.shared = [registry.meter(limit.name, None) for limit in limits if limit.by is None]
         self.group_limits = tuple(limit for limit in limits if limit.by == "group")
+
+    def push_ready(self, ticket: tuple[int, int], lane: Lane) -> None:
+        """File a lane at its group's turn."""
+        ready = self.ready
+        if ready and ready[0][1] is lane:
+            heapreplace(ready, (ticket, lane))
+        else:
+            heappush(ready, (ticket, lane))
+
+    def push_blocked(self, until: Micros, lane: Lane) -> None:
+        """File a lane until an instant."""
+        heappush(self.blocked, (until, lane.group.ticket[1], lane))
 
     def first_ready(self) -> Lane | None:
         """The ready lane whose group has the next turn."""
