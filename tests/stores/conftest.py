@@ -85,8 +85,14 @@ def memory(folder: Path, clock: ManualClock) -> Opener:
     return cache(lambda namespace: open_store("memory://", namespace=namespace, clock=clock))
 
 
+def sqlite(folder: Path, clock: ManualClock) -> Opener:
+    url = f"sqlite:///{folder / 'jobs.db'}"
+    return lambda namespace: open_store(url, namespace=namespace, clock=clock, durability="normal")
+
+
 STORES: dict[str, Callable[[Path, ManualClock], Opener]] = {
     "memory": memory,
+    "sqlite": sqlite,
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -25,13 +26,16 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
+from .files import OwnFile
 from .histories import HISTORIES, History
 from .model import NEVER, Key, Model, ModelJob
 
 START = 1_000_000
 EXAMPLES = int(os.environ.get("PACELINE_MODEL_EXAMPLES", "150"))
-OPENERS: dict[str, Callable[[Any], Store]] = {
+OPENERS: dict[str, Callable[[Any], Any]] = {
     "memory": lambda clock: open_store("memory://", clock=clock),
+    "sqlite": OwnFile,
+    "sqlite, two handles": partial(OwnFile, handles=2),
 }
 """A further store is one line here: a function of a clock that gives a new, empty store."""
 

@@ -192,6 +192,34 @@ def decode_kind(rows: list[dict[str, Any]]) -> Kind:
     return kinds[0] if len(kinds) == 1 else AllOf(*kinds)
 
 
+def encode_limit(limit: Limit) -> dict[str, Any]:
+    """A limit as plain data, for stores."""
+    backoff = limit.backoff
+    return {
+        "name": limit.name,
+        "kind": encode_kind(limit.kind),
+        "queues": None if limit.queues is None else sorted(limit.queues),
+        "tasks": None if limit.tasks is None else sorted(limit.tasks),
+        "by": limit.by,
+        "overrides": {group: encode_kind(kind) for group, kind in limit.overrides.items()},
+        "backoff": backoff and [backoff.initial_us, backoff.multiplier, backoff.maximum_us],
+    }
+
+
+def decode_limit(row: dict[str, Any]) -> Limit:
+    """The inverse of `encode_limit`."""
+    kind = decode_kind(row["kind"])
+    backoff = None
+    if row["backoff"]:
+        initial, multiplier, maximum = row["backoff"]
+        backoff = Backoff(f"{initial}us", multiplier, f"{maximum}us")
+    if row["queues"] == []:
+        return Limit.for_code(row["name"], kind, backoff)
+    overrides = {group: decode_kind(rows) for group, rows in row["overrides"].items()}
+    scope = {option: row[option] for option in ("queues", "tasks", "by")}
+    return Limit(row["name"], kind, **scope, overrides=overrides, backoff=backoff)
+
+
 def _decode_part(row: dict[str, Any]) -> Kind:
     times = {name: f"{row[name]}us" for name in ("per", "gap", "guard") if row.get(name)}
     counts = {"max": row["max"]} if "max" in row else {}

@@ -10,8 +10,8 @@ from paceline.checks import check_name
 from paceline.errors import ConfigError
 from paceline.stores.interface import Store
 
-SCHEMES = "memory:// (or memory://name for a second one)"
-PLANNED = ("sqlite", "postgresql", "postgres", "redis", "rediss")
+SCHEMES = "memory:// (or memory://name for a second one) or sqlite:///jobs.db"
+PLANNED = ("postgresql", "postgres", "redis", "rediss")
 
 
 def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store:
@@ -22,6 +22,10 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
         from paceline.stores.memory.store import MemoryStore
 
         return _make(MemoryStore, url, options, namespace=namespace)
+    if scheme == "sqlite":
+        from paceline.stores.sqlite.store import SqliteStore
+
+        return _make(SqliteStore, url, {"url": url, **options}, namespace=namespace)
     later = f"; the {scheme} store is not part of this version" if scheme in PLANNED else ""
     raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}{later}", option="url", value=url)
 

@@ -27,6 +27,7 @@ def extend(state: State, worker: str, leases: Sequence[Lease], lease: Micros) ->
             lost.append(held.id)
             continue
         holder.lease_until = now + lease
+        state.touch(holder)
         renewed.append((holder, held.fence))
         if row is not None and row.cancel_asked:
             cancel.append(held.id)
@@ -48,6 +49,7 @@ def note(state: State, notes: Sequence[Note]) -> list[str]:
             row.message = said.message
         if said.log is not None:
             row.logs = (*row.logs, said.log)
+        state.touch(row)
     return lost
 
 

@@ -202,7 +202,7 @@ class Filing:
         self.class_of_task.clear()
         old = list(self.classes.values())
         self.classes = {}
-        homeless: list[Lane] = []
+        homeless: list[LaneClass] = []
         for cls in old:
             wanted = {self.signature(task) for task in cls.tasks}
             signatures = {signature for signature, _ in wanted}
@@ -211,28 +211,34 @@ class Filing:
                 signature, limits = wanted.pop()
                 cls.define(signature, limits, self.registry)  # type: ignore[arg-type]
                 self.classes[signature] = cls
-                for lane in cls.lanes.values():
-                    lane.meet(self.registry)
-                    if lane.state is not PAUSED and lane.waiting:
-                        lane.make_ready()
+                self.meet_anew(cls)
             else:
-                homeless += cls.lanes.values()
-        for lane in homeless:
-            self._move_out(lane)
+                homeless.append(cls)
+        for cls in homeless:
+            self.move_out(cls)
         for cls in self.classes.values():
             self.class_of_task.update(dict.fromkeys(cls.tasks, cls))
 
-    def _move_out(self, lane: Lane) -> None:
-        rows = lane.rows()
-        lane.retire()
-        for row in rows:
-            new = self.lane(self.class_for(row.job.task), lane.group)
-            new.cls.waiting += 1
-            new.push(row)
-            if lane.group.id in self.paused_groups:
-                new.state = PAUSED
-            else:
-                new.make_ready()
+    def meet_anew(self, cls: LaneClass) -> None:
+        """A class stands for other limits now: its lanes look up their keys, and the next claim looks at them."""
+        for lane in cls.lanes.values():
+            lane.meet(self.registry)
+            if lane.state is not PAUSED and lane.waiting:
+                lane.make_ready()
+
+    def move_out(self, cls: LaneClass) -> None:
+        """The tasks of a class no longer belong together: file its jobs where they belong now."""
+        for lane in list(cls.lanes.values()):
+            rows = lane.rows()
+            lane.retire()
+            for row in rows:
+                new = self.lane(self.class_for(row.job.task), lane.group)
+                new.cls.waiting += 1
+                new.push(row)
+                if lane.group.id in self.paused_groups:
+                    new.state = PAUSED
+                else:
+                    new.make_ready()
 
     def pause_group(self, group: str, paused: bool) -> None:
         (self.paused_groups.add if paused else self.paused_groups.discard)(group)

@@ -41,9 +41,7 @@ def hold_key(state: State, hold: Hold, now: Micros, started_at: Micros | None = 
     if limit.by == "group" and hold.group is None:
         meters = state.registry.meters_of(hold.limit)
         until = hold.until if hold.until is not None else now + (hold.for_ or 0)
-        known = state.registry.held_limits.get(hold.limit)
-        if known is None or until > known[0]:
-            state.registry.held_limits[hold.limit] = (until, hold.reason)
+        state.registry.hold_all(hold.limit, until, hold.reason)
     else:
         meters = [state.registry.require_key(hold.limit, hold.group)]
     for meter in meters:

@@ -83,7 +83,7 @@ def release(state: State, name: str, group: str | None) -> None:
     """Lift the hold of a key, or of all keys of a limit."""
     state.registry.require(name)
     if group is None:
-        state.registry.held_limits.pop(name, None)
+        state.registry.release_all(name)
     for meter in state.registry.meters_of(name):
         if group is None or meter.key[1] == group:
             meter.release()
@@ -150,12 +150,11 @@ def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
 def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool, waits: bool) -> Grant:
     """Start something that is no job: all keys are charged, or none."""
     now = state.now()
-    ends = state.lease_ends
-    if ends and ends[0][0] <= now:
+    if state.lease_may_be_over(now):
         take_back(state, now, 64)
     if len(targets) == 1 and targets[0].cost == 1 and not force and not waits:
         target = targets[0]
-        meter = state.registry.meters.get((target.limit, target.group))
+        meter = state.registry.known((target.limit, target.group))
         if meter is not None and meter.lone is not None and meter.reserved_by is None:
             return _acquire_one(meter, meter.lone, now)
     return _acquire_all(state, targets, permit, now, lease, force, waits)
@@ -169,7 +168,7 @@ def _acquire_all(
     leased = False
     for target in targets:
         cost = target.cost
-        meter = state.registry.meters.get((target.limit, target.group))
+        meter = state.registry.known((target.limit, target.group))
         if meter is None or cost > 1:
             meter = _fitting(state, target)
         opens = meter.opens_at(cost)

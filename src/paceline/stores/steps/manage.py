@@ -47,6 +47,7 @@ def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
     if wanted is Move.CANCEL:
         if row.state is ACTIVE:
             row.cancel_asked = True
+            state.touch(row)
             state.sleepers.ask_heartbeat(row.worker)
         else:
             line.leave(row)

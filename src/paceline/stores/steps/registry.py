@@ -97,11 +97,25 @@ class Registry:
             self.by_limit.setdefault(name, {})[key] = None
         return meter
 
+    def known(self, key: Key) -> LaneMeter | None:
+        """The meter of a key if it is at hand."""
+        return self.meters.get(key)
+
     def new_meter(self, key: Key) -> LaneMeter:
         """A meter that counted nothing; one of a limit that is held for all its groups is held too."""
         meter = LaneMeter(key, self.kind(*key))
         meter.hold_until, meter.hold_reason = self.held_limits.get(key[0], (0, None))
         return meter
+
+    def hold_all(self, name: str, until: Micros, reason: str | None) -> None:
+        """Hold every group of a limit, those too that nobody has used yet."""
+        known = self.held_limits.get(name)
+        if known is None or until > known[0]:
+            self.held_limits[name] = (until, reason)
+
+    def release_all(self, name: str) -> None:
+        """Lift the hold of every group."""
+        self.held_limits.pop(name, None)
 
     def smallest_guard(self) -> Micros:
         """The smallest guard that any limit has."""

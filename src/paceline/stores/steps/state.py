@@ -131,6 +131,9 @@ class State:
         """Every queue."""
         return list(self.lines.values())
 
+    def touch(self, holder: Row | Permit) -> None:
+        """A job or a permit changed without changing its state."""
+
     # leases
 
     def lease(self, holders: Leased, until: Micros) -> None:
@@ -149,6 +152,10 @@ class State:
         for holder, fence in over[most:]:
             self.lease([(holder, fence)], holder.lease_until)
         return over[:most]
+
+    def lease_may_be_over(self, now: Micros) -> bool:
+        """False when it is certain that every lease lives."""
+        return bool(self.lease_ends) and self.lease_ends[0][0] <= now
 
     def next_lease_end(self) -> Micros:
         """When the first live lease ends, unless it is prolonged."""

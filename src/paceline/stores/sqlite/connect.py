@@ -1,0 +1,141 @@
+"""Opening a file: where it is, which SQLite, which settings; and what its errors mean in words."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from paceline.errors import ConfigError, PacelineError, StoreError, StoreUnavailable
+
+try:
+    from pysqlite3 import dbapi2 as sqlite3
+except ImportError:
+    import sqlite3
+
+log = logging.getLogger("paceline.sqlite")
+__all__ = ["sqlite3"]
+
+OLDEST = (3, 38, 0)
+DURABILITY = {"full": "FULL", "normal": "NORMAL"}
+NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"})
+"""File systems of which write-ahead logs must not be shared between machines."""
+
+
+def path_of(url: str) -> tuple[Path, dict[str, str]]:
+    """`sqlite:///jobs.db` (relative), `sqlite:////var/jobs.db` (absolute); options may follow a question mark."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path or path.endswith("/"):
+        raise ConfigError(
+            f"url={url!r} is wrong: expected sqlite:///jobs.db (relative) or sqlite:////var/jobs.db (absolute)",
+            option="url",
+            value=url,
+        )
+    return Path(path), dict(parse_qsl(parts.query, keep_blank_values=True))
+
+
+def connect(path: Path, durability: str) -> Any:
+    """A connection that waits for nobody by itself and begins nothing by itself."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        raise StoreError(
+            f"SQLite {sqlite3.sqlite_version} is too old: Paceline needs 3.38 or newer; "
+            "install a newer one with: pip install 'paceline[sqlite]'"
+        )
+    db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
+    try:
+        for setting in ("busy_timeout = 2000", "journal_mode = WAL", f"synchronous = {DURABILITY[durability]}"):
+            db.execute(f"PRAGMA {setting}").fetchall()
+        for setting in ("busy_timeout = 0", "wal_autocheckpoint = 0", "temp_store = MEMORY", "trusted_schema = OFF"):
+            db.execute(f"PRAGMA {setting}").fetchall()
+        db.execute("PRAGMA mmap_size = 0").fetchall()
+        db.execute("PRAGMA journal_size_limit = 67108864").fetchall()
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+def warn_of_network(path: Path) -> None:
+    """Locks and shared memory do not work between machines: say so once, before something is lost."""
+    kind = file_system(path.absolute().parent)
+    if kind in NETWORK:
+        log.warning(
+            "%s is on a network file system (%s): SQLite's locks and write-ahead log do not work between machines "
+            "and may damage the file; keep it on a local disk, or use PostgreSQL or Redis",
+            path,
+            kind,
+        )
+
+
+def file_system(folder: Path, mounts: str = "/proc/self/mounts") -> str:
+    """The kind of file system a folder is on; '' where nobody can say."""
+    best, kind = "", ""
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+        where = os.path.realpath(folder)
+    except OSError:
+        return ""
+    for line in lines:
+        _, point, found, *_ = line.split(" ")
+        point = point.replace("\\040", " ")
+        inside = where == point or where.startswith(point.rstrip("/") + "/")
+        if inside and len(point) >= len(best):
+            best, kind = point, found
+    return kind
+
+
+def is_busy(error: BaseException) -> bool:
+    """True when another process has the file for a moment."""
+    text = str(error)
+    return isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text)
+
+
+@contextmanager
+def in_words(path: Path) -> Iterator[None]:
+    """Errors of SQLite as errors that say what to do."""
+    try:
+        yield
+    except PacelineError:
+        raise
+    except sqlite3.Error as error:
+        raise translated(path, error) from error
+
+
+def translated(path: Path, error: BaseException) -> StoreError:
+    """What an error of SQLite means."""
+    text = str(error)
+    if is_busy(error):
+        return StoreUnavailable(f"{path} is locked by another program for too long ({text}); nothing was changed")
+    if "unable to open" in text:
+        return StoreUnavailable(_why_not_opened(path))
+    if "readonly" in text:
+        return StoreUnavailable(
+            f"{path} cannot be written: the file, its folder or its -wal file is read-only for this user; "
+            "nothing was changed"
+        )
+    if "full" in text:
+        return StoreUnavailable(f"the disk of {path} is full: nothing was changed; free some space and try again")
+    if "not a database" in text:
+        return StoreError(f"{path} is no SQLite database: give another path; nothing was changed")
+    if "malformed" in text or "corrupt" in text:
+        return StoreError(
+            f"{path} is damaged ({text}): stop the workers, keep a copy, and restore a backup "
+            f'or rescue what is left with: sqlite3 {path} ".recover"'
+        )
+    if "disk I/O" in text:
+        return StoreUnavailable(f"{path} cannot be read or written ({text}): look at the disk; nothing was changed")
+    return StoreError(f"{path}: {text}")
+
+
+def _why_not_opened(path: Path) -> str:
+    folder = path.absolute().parent
+    if not folder.exists():
+        return f"{path} cannot be opened: the folder {folder} does not exist; create it first"
+    if path.is_dir():
+        return f"{path} cannot be opened: it is a folder, and a file is needed"
+    return f"{path} cannot be opened: this user may not read or create it"

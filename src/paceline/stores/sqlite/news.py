@@ -1,0 +1,89 @@
+"""What a transaction has to tell sleepers: kept until it is written, then told here and in other processes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from paceline.job import JobRecord
+from paceline.stores.steps.sleepers import Sleepers
+
+LARGEST = 32_000
+"""A message that would be longer says only that a lot happened."""
+
+
+class News:
+    """Takes the place of the sleepers inside a transaction."""
+
+    def __init__(self, sleepers: Sleepers) -> None:
+        self._sleepers = sleepers
+        self.ears: dict[str, int] = {}
+        """Other processes' sockets, and whether somebody there waits for the end of a job."""
+        self.clear()
+
+    def clear(self) -> None:
+        self.everyone = False
+        self.queues: set[str] = set()
+        self.empty: set[str] = set()
+        self.workers: set[str] = set()
+        self.ended: dict[str, JobRecord | None] = {}
+
+    @property
+    def waiters(self) -> bool:
+        """True when somebody may wait for the end of a job."""
+        return bool(self._sleepers.waiters) or any(self.ears.values())
+
+    def any(self) -> bool:
+        """True when there is something to tell."""
+        return self.everyone or bool(self.queues or self.empty or self.workers or self.ended)
+
+    def wake(self, queue: str) -> None:
+        self.queues.add(queue)
+
+    def wake_all(self) -> None:
+        self.everyone = True
+
+    def emptied(self, queue: str) -> None:
+        self.empty.add(queue)
+
+    def ask_heartbeat(self, worker: str | None) -> None:
+        if worker is not None:
+            self.workers.add(worker)
+
+    def finished(self, job_id: str, record: JobRecord) -> None:
+        self.ended[job_id] = record
+
+    def removed(self, job_id: str) -> None:
+        self.ended[job_id] = None
+
+    def message(self, number: int) -> bytes:
+        """The same for other processes."""
+        told: dict[str, Any] = {"news": number, "all": self.everyone}
+        for name in ("queues", "empty", "workers", "ended"):
+            if getattr(self, name):
+                told[name] = list(getattr(self, name))
+        text = json.dumps(told).encode()
+        return text if len(text) <= LARGEST else json.dumps({"news": number, "all": True, "much": True}).encode()
+
+    def tell(self) -> None:
+        """Tell those who sleep in this process."""
+        sleepers = self._sleepers
+        for job_id, record in self.ended.items():
+            if record is None:
+                sleepers.removed(job_id)
+            else:
+                sleepers.finished(job_id, record)
+        hear(sleepers, self.everyone, self.queues, self.empty, self.workers)
+
+
+def hear(sleepers: Sleepers, everyone: bool, queues: Any = (), empty: Any = (), workers: Any = ()) -> None:
+    """Wake the sleepers of this process that something is for."""
+    for worker in workers:
+        sleepers.ask_heartbeat(worker)
+    if everyone:
+        sleepers.wake_all()
+        return
+    for queue in queues:
+        sleepers.wake(queue)
+    for queue in empty:
+        sleepers.emptied(queue)

@@ -1,0 +1,59 @@
+"""The tables of a file: created at first use, upgraded in place, refused when they are newer or not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import SchemaMismatch
+from paceline.stores.sqlite.clock import boot_id, since_boot
+from paceline.stores.sqlite.statements import text
+
+VERSION = 1
+UPGRADES: dict[int, str] = {}
+"""From each older version, the file in `sql/` that leads to the next one."""
+OURS = 0x50414345  # "PACE", the application id of files that hold nothing else
+
+
+def prepare(db: Any, path: Path) -> None:
+    """Create or upgrade the tables, inside the transaction that the caller has begun."""
+    names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+    (owner,) = db.execute("PRAGMA application_id").fetchone()
+    if "paceline_file" not in names:
+        if owner not in (0, OURS) or any(name.startswith("paceline_") for name in names):
+            raise SchemaMismatch(f"{path} belongs to another program: give another path; nothing was changed")
+        _create(db, alone=not names)
+        return
+    try:
+        (version,) = db.execute("SELECT version FROM paceline_file WHERE id = 1").fetchone()
+    except Exception as error:
+        raise SchemaMismatch(
+            f"{path} has a table paceline_file that is not Paceline's: give another path; nothing was changed"
+        ) from error
+    if version > VERSION:
+        raise SchemaMismatch(
+            f"{path} was written by a newer Paceline (schema {version}, this one knows {VERSION}): "
+            "upgrade Paceline here; nothing was changed"
+        )
+    for old in range(version, VERSION):
+        _run(db, text(UPGRADES[old]))
+    if version < VERSION:
+        db.execute("UPDATE paceline_file SET version = ?", (VERSION,))
+
+
+def _create(db: Any, *, alone: bool) -> None:
+    import time
+
+    _run(db, text("schema"))
+    offset = time.time_ns() // 1000 - since_boot()
+    db.execute("INSERT INTO paceline_file (id, version, boot, clock) VALUES (1, ?, ?, ?)", (VERSION, boot_id(), offset))
+    if alone:
+        db.execute(f"PRAGMA application_id = {OURS}")
+
+
+def _run(db: Any, script: str) -> None:
+    """Statement by statement: `executescript` would commit what the caller has begun."""
+    lines = [line.split("--")[0].rstrip() for line in script.splitlines()]
+    for statement in "\n".join(lines).split(";\n"):
+        if statement.strip(" \n;"):
+            db.execute(statement)

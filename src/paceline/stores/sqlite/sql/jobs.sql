@@ -1,0 +1,104 @@
+-- name: by_id
+SELECT * FROM paceline_jobs WHERE id = ? AND space = ?
+
+-- name: by_ids
+SELECT * FROM paceline_jobs WHERE id IN (SELECT value FROM json_each(?)) AND space = ?
+
+-- name: by_numbers
+SELECT * FROM paceline_jobs WHERE n IN (SELECT value FROM json_each(?)) ORDER BY n
+
+-- name: insert
+INSERT INTO paceline_job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: save_life
+INSERT INTO paceline_life VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (n) DO UPDATE SET
+    state = excluded.state, attempts_made = excluded.attempts_made, crashes = excluded.crashes,
+    returns = excluded.returns, due_at = excluded.due_at, started_at = excluded.started_at,
+    finished_at = excluded.finished_at, progress = excluded.progress, message = excluded.message,
+    result = excluded.result, error = excluded.error, logs = excluded.logs, fence = excluded.fence,
+    worker = excluded.worker, cancel_asked = excluded.cancel_asked, lease_until = excluded.lease_until,
+    keys = excluded.keys, expires_at = excluded.expires_at
+
+-- name: delete_job
+DELETE FROM paceline_job WHERE n = ?
+
+-- name: delete_life
+DELETE FROM paceline_life WHERE n = ?
+
+-- name: unique
+SELECT n FROM paceline_unique WHERE queue = ? AND key = ?
+
+-- name: save_unique
+INSERT INTO paceline_unique VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = excluded.n
+
+-- name: drop_unique
+DELETE FROM paceline_unique WHERE queue = ? AND key = ?
+
+-- name: in_queue
+SELECT n FROM paceline_job WHERE queue = ? ORDER BY n
+
+-- name: in_state
+SELECT n FROM paceline_life WHERE queue = ? AND state = ? ORDER BY n
+
+-- name: in_lanes
+SELECT w.n FROM paceline_class c JOIN paceline_lane l ON l.class = c.id JOIN paceline_wait w ON w.lane = l.id
+WHERE c.queue = ?
+UNION ALL
+SELECT n FROM paceline_delayed WHERE queue = ? AND due_at <= ?
+ORDER BY 1
+
+-- name: delayed
+SELECT n FROM paceline_delayed WHERE queue = ? AND due_at > ? ORDER BY n
+
+-- name: page
+SELECT n FROM paceline_jobs
+WHERE queue = :queue AND n > :after AND (:task IS NULL OR task = :task) AND (:grp IS NULL OR grp = :grp)
+  AND CASE :state
+      WHEN '' THEN 1
+      WHEN 'waiting' THEN coalesce(state, 'waiting') IN ('waiting', 'delayed') AND coalesce(due_at, first_due_at) <= :now
+      WHEN 'delayed' THEN coalesce(state, 'waiting') IN ('waiting', 'delayed') AND coalesce(due_at, first_due_at) > :now
+      ELSE state = :state END
+ORDER BY n LIMIT :most
+
+-- name: page_in_state
+SELECT j.n FROM paceline_life l JOIN paceline_job j ON j.n = l.n
+WHERE l.queue = :queue AND l.state = :state AND l.n > :after
+  AND (:task IS NULL OR j.task = :task) AND (:grp IS NULL OR j.grp = :grp)
+ORDER BY l.n LIMIT :most
+
+-- name: kept_too_long
+SELECT n FROM paceline_life WHERE space = ? AND expires_at < ? ORDER BY expires_at LIMIT ?
+
+-- name: leases_over
+SELECT n FROM paceline_life WHERE space = ? AND state = 'active' AND lease_until <= ?
+ORDER BY lease_until, fence LIMIT ?
+
+-- name: permits_over
+SELECT id FROM paceline_permit WHERE space = ? AND lease_until <= ? ORDER BY lease_until LIMIT ?
+
+-- name: next_lease_end
+SELECT min((SELECT coalesce(min(lease_until), :never) FROM paceline_life WHERE space = :space AND state = 'active'),
+           (SELECT coalesce(min(lease_until), :never) FROM paceline_permit WHERE space = :space))
+
+-- name: permit
+SELECT keys, started_at, lease_until FROM paceline_permit WHERE space = ? AND id = ?
+
+-- name: save_permit
+INSERT INTO paceline_permit VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET lease_until = excluded.lease_until
+
+-- name: drop_permit
+DELETE FROM paceline_permit WHERE space = ? AND id = ?
+
+-- name: log_start
+INSERT INTO paceline_start VALUES (?, ?, ?, ?, ?, ?, ?)
+
+-- name: starts
+SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? ORDER BY fence
+
+-- name: starts_since
+SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? AND at >= ? ORDER BY fence
+
+-- name: forget_starts
+DELETE FROM paceline_start WHERE queue = :queue AND at < :before AND fence <=
+    (SELECT fence FROM paceline_start WHERE queue = :queue ORDER BY fence DESC LIMIT 1 OFFSET :keep)

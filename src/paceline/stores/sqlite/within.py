@@ -1,0 +1,70 @@
+"""Enqueue inside a transaction of the caller: the job is there if and only if the caller commits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from paceline.errors import ConfigError
+from paceline.job import NewJob
+from paceline.stores.interface import Inserted
+from paceline.stores.sqlite.connect import in_words
+from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.steps.insert import insert
+from paceline.stores.steps.sleepers import Sleepers
+
+if TYPE_CHECKING:
+    from paceline.stores.sqlite.store import SqliteStore
+
+
+class Cursors:
+    """The caller's connection, without its row factory."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    @property
+    def in_transaction(self) -> bool:
+        return bool(self._connection.in_transaction)
+
+    def execute(self, sql: str, values: Any = ()) -> Any:
+        return self._cursor().execute(sql, values)
+
+    def executemany(self, sql: str, rows: Any) -> Any:
+        return self._cursor().executemany(sql, rows)
+
+    def _cursor(self) -> Any:
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        return cursor
+
+
+def insert_within(store: SqliteStore, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert with the caller's connection, in its transaction; one is begun if there is none."""
+    _check(store, connection)
+    db = Cursors(connection)
+    state = SqliteState(store.clock, store.namespace, Sleepers())
+    with in_words(store.path):
+        if not connection.in_transaction:
+            db.execute("BEGIN IMMEDIATE")
+        state.begin(db)  # type: ignore[arg-type]
+        inserted = insert(state, jobs)
+        if state.changed():
+            state.end()
+    return inserted
+
+
+def _check(store: SqliteStore, connection: Any) -> None:
+    if not all(hasattr(connection, name) for name in ("cursor", "commit", "in_transaction")):
+        raise ConfigError(
+            f"within={connection!r} is wrong: expected an sqlite3 connection to {store.path}",
+            option="within",
+            value=connection,
+        )
+    files = [row[2] for row in Cursors(connection).execute("PRAGMA database_list").fetchall() if row[1] == "main"]
+    if not files or not files[0] or not store.path.exists() or not store.path.samefile(files[0]):
+        raise ConfigError(
+            f"within={connection!r} is wrong: it is open on {files[0] or 'memory'!r}, but the jobs are in {store.path}",
+            option="within",
+            value=connection,
+        )

@@ -1,0 +1,310 @@
+"""One thread per file and process: whole steps in one transaction, as many at once as are waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from paceline.clock import Clock
+from paceline.errors import PacelineError, StoreUnavailable
+from paceline.stores.sqlite.clock import BootClock, anchor
+from paceline.stores.sqlite.connect import connect, in_words, is_busy, sqlite3, warn_of_network
+from paceline.stores.sqlite.schema import prepare
+from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.sqlite.statements import statements
+
+T = TypeVar("T")
+log = logging.getLogger("paceline.sqlite")
+
+PATIENCE = 30.0
+"""So many seconds a transaction waits for other programs before its callers are told."""
+TOGETHER = 256
+"""So many steps share one transaction at most."""
+LOG_PAGES = 4096
+"""The write-ahead log is folded into the file when it is longer than this: 16 MiB."""
+FOLDING = 10_000_000
+SPACE = statements("space")
+
+
+class Step:
+    """One step to do, and whom to answer."""
+
+    __slots__ = ("args", "call", "error", "future", "loop", "result", "writes")
+
+    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], writes: bool) -> None:
+        self.call = call
+        self.args = args
+        self.writes = writes
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.future: asyncio.Future[Any] | None = None
+
+
+class Writer:
+    """Does steps, one transaction after the other. With a clock that a test moves it does them on the spot."""
+
+    def __init__(
+        self, path: Path, durability: str, clock: Clock, state: SqliteState, written: Callable[[], None]
+    ) -> None:
+        self.path = path
+        self.durability = durability
+        self.clock = clock
+        self.state = state
+        self._written = written
+        self._db: Any = None
+        self._lock = threading.RLock()
+        self._steps: SimpleQueue[Step | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+        self._identity: tuple[int, int] | None = None
+        self._commits = 0
+
+    async def run(self, call: Callable[..., T], *args: Any, writes: bool) -> T:
+        """Do one step; returns when it is written."""
+        step = Step(call, args, writes)
+        if not self.clock.virtual:
+            self._post(step)
+            assert step.future is not None
+            return await step.future  # type: ignore[no-any-return]
+        with self._lock:
+            self._do([step])
+        if step.error is not None:
+            raise step.error
+        return step.result  # type: ignore[no-any-return]
+
+    def post(self, call: Callable[..., Any], *args: Any, writes: bool) -> None:
+        """Do one step some time soon; nobody waits for it."""
+        step = Step(call, args, writes)
+        if self.clock.virtual:
+            with self._lock:
+                self._do([step])
+        else:
+            self._start()
+            self._steps.put(step)
+
+    def now(self, call: Callable[..., T], *args: Any) -> T:
+        """Look on the spot, in the caller's thread."""
+        step = Step(call, args, False)
+        with self._lock:
+            self._do([step])
+        if step.error is not None:
+            raise step.error
+        return step.result  # type: ignore[no-any-return]
+
+    def _post(self, step: Step) -> None:
+        step.loop = asyncio.get_running_loop()
+        step.future = step.loop.create_future()
+        self._start()
+        self._steps.put(step)
+
+    def _start(self) -> None:
+        if self._thread is not None and self._process == os.getpid():
+            return
+        with self._lock:
+            if self._process != os.getpid():
+                # A fork has the connection of its parent: it must not be used, nor closed.
+                self._abandoned = self._db
+                self._db, self._thread, self._process = None, None, os.getpid()
+                self._steps = SimpleQueue()
+                self.state.forget()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="paceline-sqlite", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        steps = self._steps
+        while True:
+            step = steps.get()
+            if step is None:
+                return
+            batch = [step]
+            last = False
+            while len(batch) < TOGETHER:
+                try:
+                    more = steps.get_nowait()
+                except Empty:
+                    break
+                if more is None:
+                    last = True
+                    break
+                batch.append(more)
+            with self._lock:
+                self._do(batch)
+            _answer(batch)
+            if last:
+                return
+
+    async def close(self) -> None:
+        """End the thread, when what is asked for is done, and let go of the file."""
+        thread, self._thread = self._thread, None
+        if thread is not None and self._process == os.getpid():
+            self._steps.put(None)
+            await asyncio.to_thread(thread.join)
+        with self._lock:
+            self._disconnect()
+
+    # transactions
+
+    def _do(self, batch: list[Step]) -> None:
+        """All steps in one transaction; if that fails for a reason that is not theirs, one by one."""
+        try:
+            with in_words(self.path):
+                self._transaction(batch)
+        except BaseException as error:
+            self.state.forget()
+            if len(batch) > 1 and not isinstance(error, StoreUnavailable):
+                for step in batch:
+                    self._do([step])
+                return
+            for step in batch:
+                step.error = error
+
+    def _transaction(self, batch: list[Step]) -> None:
+        db = self._connected()
+        writes = any(step.writes for step in batch)
+        self._begin(db, writes)
+        state = self.state
+        try:
+            state.begin(db)
+            for step in batch:
+                step.error = None
+                try:
+                    step.result = step.call(state, *step.args)
+                except PacelineError as error:
+                    # A step that refuses has changed nothing: the others go on.
+                    step.error = error
+            if not state.changed():
+                db.execute("COMMIT")
+                return
+            if not writes:
+                # Looking may have made things up (a meter of a new group): they are nobody's business.
+                db.execute("ROLLBACK")
+                state.forget()
+                return
+            state.end()
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
+        self._written()
+        self._commits += 1
+        if self._commits % 64 == 0:
+            self._fold(db)
+
+    def _begin(self, db: Any, writes: bool) -> None:
+        """Wait for others as long as it takes, but not for ever; short naps keep the wait short."""
+        deadline = time.monotonic() + PATIENCE
+        nap = 0.0002
+        while True:
+            try:
+                db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+            time.sleep(nap * (0.5 + random.random()))
+            nap = min(nap * 1.5, 0.003)
+
+    # the connection
+
+    def _connected(self) -> Any:
+        if self._db is not None and not self._replaced():
+            return self._db
+        self._disconnect()
+        warn_of_network(self.path)
+        db = connect(self.path, self.durability)
+        try:
+            self._begin(db, True)
+            prepare(db, self.path)
+            if isinstance(self.clock, BootClock):
+                anchor(db, self.clock)
+            db.execute(SPACE["create"], (self.state.namespace,))
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            db.close()
+            raise
+        self._db = db
+        self._identity = _identity(self.path)
+        self._looked_at = time.monotonic()
+        self.state.forget()
+        return db
+
+    def _replaced(self) -> bool:
+        """True when the path leads to another file than the open one; looked at once a second."""
+        now = time.monotonic()
+        if now - self._looked_at < 1:
+            return False
+        self._looked_at = now
+        return _identity(self.path) != self._identity
+
+    def _disconnect(self) -> None:
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+
+    def _fold(self, db: Any) -> None:
+        """Fold a long write-ahead log into the file: one process at a time, with the writer's lock."""
+        try:
+            size = os.stat(f"{self.path}-wal").st_size
+        except OSError:
+            return
+        if size < LOG_PAGES * 4096:
+            return
+        now = self.state.clock.now()
+        try:
+            mine = db.execute(SPACE["start_folding"], (now + FOLDING, now)).rowcount
+            if mine:
+                db.execute("PRAGMA busy_timeout = 10000").fetchall()
+                busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if busy:
+                    log.warning("the write-ahead log of %s could not be folded: somebody reads for too long", self.path)
+                db.execute("UPDATE paceline_file SET folding_until = 0")
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                log.warning("the write-ahead log of %s could not be folded: %s", self.path, error)
+        finally:
+            db.execute("PRAGMA busy_timeout = 0").fetchall()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _answer(batch: list[Step]) -> None:
+    """Tell each event loop once, whatever the number of its callers."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Step]] = {}
+    for step in batch:
+        if step.loop is not None:
+            by_loop.setdefault(step.loop, []).append(step)
+        elif step.error is not None:
+            log.warning("%s", step.error)
+    for loop, steps in by_loop.items():
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_resolve, steps)
+
+
+def _resolve(steps: list[Step]) -> None:
+    for step in steps:
+        future = step.future
+        if future is None or future.done():
+            continue
+        if step.error is not None:
+            future.set_exception(step.error)
+        else:
+            future.set_result(step.result)
