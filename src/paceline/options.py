@@ -17,6 +17,8 @@ from paceline.errors import ConfigError, require
 from paceline.job import Backoff, NewJob
 
 DAY = 86_400 * 1_000_000
+KEEP = 7 * DAY
+"""How long a finished job stays unless said otherwise."""
 MAX_LISTED_DELAYS = 100
 
 
@@ -99,7 +101,7 @@ def new_job(queue: str, task: str, data: Any, options: JobOptions, *, max_payloa
     """Check everything and build the record; nothing was stored when this raises."""
     body = codec.encode(data, maximum=max_payload)
     if not options:
-        return NewJob(id=new_id(), queue=queue, task=check_name(task, option="task"), data=body, keep=7 * DAY)
+        return NewJob(id=new_id(), queue=queue, task=check_name(task, option="task"), data=body, keep=KEEP)
     unknown = options.keys() - OPTION_NAMES
     if unknown:
         expected = ", ".join(sorted(OPTION_NAMES))

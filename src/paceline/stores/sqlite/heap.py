@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -36,8 +36,13 @@ class PagedHeap(Generic[T]):
         """Put an item in its place; False when that is beyond what was read: the file has it."""
         if not self.complete and key > self.edge:
             return False
-        self._count += 1
-        heappush(self.entries, (key, self._count, item))
+        self._count = count = self._count + 1
+        entries = self.entries
+        if entries and entries[0][2] is item:
+            # It goes from the front to another place: one move instead of two.
+            heapreplace(entries, (key, count, item))
+        else:
+            heappush(entries, (key, count, item))
         return True
 
     def top(self) -> tuple[Key, T] | None:

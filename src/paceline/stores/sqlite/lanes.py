@@ -106,6 +106,11 @@ class SqliteLane(Lane):
         return self.ahead.push(key, row) and self.head() is row
 
     def head(self) -> Row:
+        entries = self.ahead.entries
+        if entries:
+            key, _, row = entries[0]
+            if row.entry is key and row.lane is self:
+                return row
         top = self.ahead.top()
         assert top is not None, "only asked for lanes with waiting jobs"
         return top[1]
@@ -120,9 +125,10 @@ class SqliteLane(Lane):
         raise NotImplementedError("lanes of a file are moved by the file")
 
     def _mark_all(self) -> None:
-        self.mark()
-        self.group.mark()
-        self.cls.mark()
+        if not self.marked:
+            self.mark()
+        if not self.group.marked:
+            self.group.mark()
 
     def _is_here(self, key: Key, row: Row) -> bool:
         return row.lane is self and bool(row.entry == key)
@@ -144,8 +150,13 @@ class SqliteLane(Lane):
     # its place in line
 
     def make_ready(self) -> None:
-        super().make_ready()
-        self.mark()
+        self._state = READY
+        if not self.marked:
+            self.mark()
+        ticket = self.group.ticket
+        if self.pushed != ticket:
+            self.pushed = ticket
+            self.cls.waiting_line.push(ticket, self)
 
     def file_until(self, until: Micros) -> None:
         self.until = until
@@ -190,7 +201,7 @@ class SqliteClass(LaneClass):
         self.waiting_until: PagedHeap[SqliteLane] = PagedHeap(self._read_blocked, self._is_blocked, complete=complete)
 
     def mark(self) -> None:
-        """Write this class at the end of the transaction."""
+        """Write this class at the end of the transaction: its tasks have changed."""
         if not self.marked:
             self.marked = True
             self.line.state.dirty.classes.append(self)
@@ -202,6 +213,11 @@ class SqliteClass(LaneClass):
         self.waiting_until.push((until, lane.number), lane)  # type: ignore[attr-defined,arg-type]
 
     def first_ready(self) -> Lane | None:
+        entries = self.waiting_line.entries
+        if entries:
+            ticket, _, lane = entries[0]
+            if lane.pushed is ticket and lane._state is READY and lane.waiting:
+                return lane
         top = self.waiting_line.top()
         return None if top is None else top[1]
 
@@ -210,7 +226,7 @@ class SqliteClass(LaneClass):
         return None if top is None else top[1]
 
     def _is_ready(self, ticket: Key, lane: SqliteLane) -> bool:
-        if lane.pushed == ticket and lane.state is READY and lane.waiting and lane.number >= 0:
+        if lane.pushed == ticket and lane._state is READY and lane.waiting and lane.number >= 0:
             return True
         if lane.pushed == ticket:
             lane.pushed = None

@@ -134,20 +134,21 @@ class SqliteLine(Line):
     def read(self, virtual_time: int, filings: int, counts: str, settings: str) -> None:
         """Take over what the file says."""
         self.virtual_time, self.filings = virtual_time, filings
-        self.counts.update({JobState(state): number for state, number in json.loads(counts).items()})
+        numbers = json.loads(counts)
+        self.counts.update({JobState(state): number for state, number in numbers.get("states", {}).items()})
         found = json.loads(settings)
         if found:
             self.paused = found["paused"]
             self.paused_tasks = set(found["tasks"])
             self.paused_groups = set(found["groups"])
             self.tasksets = {frozenset(tasks): number for tasks, number in found["tasksets"]}
-        for number, tasks, waiting in self.state.db.execute(SQL["classes"], (self.number,)).fetchall():
+        for number, tasks in self.state.db.execute(SQL["classes"], (self.number,)).fetchall():
             names = json.loads(tasks)
             signature, limits = self.signature(names[0])
             cls = SqliteClass(self, number, signature, limits, stored=True)  # type: ignore[arg-type]
             self.classes_by_number[number] = cls
             cls.tasks = set(names)
-            cls.waiting = waiting
+            cls.waiting = numbers.get("classes", {}).get(str(number), 0)
             # Two classes that rules have just made alike are put together by whoever changed the rules.
             self.classes[signature if signature not in self.classes else (*signature, number)] = cls
             self.class_of_task.update(dict.fromkeys(names, cls))
@@ -156,11 +157,14 @@ class SqliteLine(Line):
 
     def numbers(self) -> tuple[Any, ...]:
         """What changes with nearly every start."""
-        return self.virtual_time, self.filings, tuple(self.counts.values())
+        waiting = [cls.waiting for cls in self.classes.values()]
+        return self.virtual_time, self.filings, *self.counts.values(), *waiting
 
     def row(self) -> tuple[Any, ...]:
-        counts = {state: number for state, number in self.counts.items() if number}
-        return self.virtual_time, self.filings, json.dumps(counts), self.number
+        states = {state: number for state, number in self.counts.items() if number}
+        classes: dict[int, int] = {cls.number: cls.waiting for cls in self.classes.values()}  # type: ignore[attr-defined]
+        numbers = json.dumps({"states": states, "classes": classes})
+        return self.virtual_time, self.filings, numbers, self.number
 
     def settings(self) -> str:
         tasksets = [[sorted(tasks), number] for tasks, number in self.tasksets.items()]
@@ -237,7 +241,6 @@ class SqliteLine(Line):
         known = self.class_of_task.get(task)
         if known is None:
             known = super().class_for(task)
-            known.stored = False  # type: ignore[attr-defined]
             known.mark()  # type: ignore[attr-defined]
         return known
 

@@ -31,7 +31,7 @@ class News:
     @property
     def waiters(self) -> bool:
         """True when somebody may wait for the end of a job."""
-        return bool(self._sleepers.waiters) or any(self.ears.values())
+        return bool(self._sleepers.waiters) or bool(self.ears and any(self.ears.values()))
 
     def any(self) -> bool:
         """True when there is something to tell."""

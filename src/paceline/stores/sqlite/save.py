@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from paceline.stores.sqlite.rows import job_columns, life_columns
+from paceline.job import ACTIVE, COMPLETED
+from paceline.stores.sqlite.rows import begin_columns, complete_columns, is_begin, job_columns, life_columns
 from paceline.stores.sqlite.statements import statements
 
 if TYPE_CHECKING:
@@ -67,8 +68,7 @@ def lives(state: SqliteState) -> None:
     jobs(state)
     dirty, db = state.dirty, state.db
     if dirty.rows:
-        db.executemany(JOBS["save_life"], [life_columns(state, row) for row in dirty.rows])
-        dirty.rows.clear()
+        _lives(state)
     if dirty.permits:
         for permit_id, permit in dirty.permits.items():
             if permit is None:
@@ -77,6 +77,23 @@ def lives(state: SqliteState) -> None:
                 held = (state.keys_text(permit.keys), permit.started_at, permit.lease_until)
                 db.execute(JOBS["save_permit"], (state.space, permit_id, *held))
         dirty.permits.clear()
+
+
+def _lives(state: SqliteState) -> None:
+    """First starts and completions are most of what happens: their statements are short."""
+    begun, completed, others = [], [], []
+    for row in state.dirty.rows:
+        if row.state is COMPLETED and row.saved is ACTIVE and not row.cancel_asked:
+            completed.append(complete_columns(row))
+        elif is_begin(row):
+            begun.append(begin_columns(state, row))
+        else:
+            others.append(life_columns(state, row))
+        row.saved = row.state
+    for name, rows in (("begin_life", begun), ("complete_life", completed), ("save_life", others)):
+        if rows:
+            state.db.executemany(JOBS[name], rows)
+    state.dirty.rows.clear()
 
 
 def waits(state: SqliteState) -> None:
@@ -139,12 +156,8 @@ def _classes(state: SqliteState) -> None:
         cls.marked = False
         if cls.number in dropped:
             continue
-        if cls.stored:
-            state.db.execute(LANES["save_waiting"], (cls.waiting, cls.number))
-        else:
-            tasks = json.dumps(sorted(cls.tasks))
-            state.db.execute(LANES["save_class"], (cls.number, cls.line.number, tasks, cls.waiting))
-            cls.stored = True
+        tasks = json.dumps(sorted(cls.tasks))
+        state.db.execute(LANES["save_class"], (cls.number, cls.line.number, tasks))
     dirty.classes.clear()
 
 
@@ -189,9 +202,9 @@ def _space(state: SqliteState) -> None:
     numbers = (state.version, state.rules_version, state.ears_version, state.news_number)
     counted = (state._latest, state.orders, state.fences, permits, state.space)
     state.db.execute(SPACE["save"], (*numbers, *counted))
-    if (state.ids, state.jobs) != state._before:
-        state.db.execute(SPACE["save_numbers"], (state.ids, state.jobs))
-        state._before = (state.ids, state.jobs)
+    if state.ids != state._ids_before:
+        state.db.execute(SPACE["save_numbers"], (state.ids,))
+        state._ids_before = state.ids
 
 
 def _cost(cost: Any) -> Any:

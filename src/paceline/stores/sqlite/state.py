@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.clock import NEVER, Clock, Micros
-from paceline.job import DELAYED, WAITING, JobState, NewJob
+from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState, NewJob
 from paceline.stores.interface import Filter
 from paceline.stores.sqlite import save
 from paceline.stores.sqlite.dirty import Dirty
@@ -16,7 +16,7 @@ from paceline.stores.sqlite.line import PAGE, SqliteLine
 from paceline.stores.sqlite.meters import SqliteMeter, SqliteRegistry
 from paceline.stores.sqlite.news import News
 from paceline.stores.sqlite.places import LastClaims, Lines, Permits, Rows, WaitingPermits, Workers
-from paceline.stores.sqlite.rows import SqliteRow, read_row
+from paceline.stores.sqlite.rows import QUEUE, SqliteRow, read_row
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import Keys, Lane
 from paceline.stores.steps.line import Line
@@ -47,7 +47,6 @@ class SqliteState(State):
         self.ears_version = -1
         self.news_number = 0
         self.ids = 0
-        self.jobs = 0
         self.dirty = Dirty()
         self.outdated = False
         """Something was written past what is in memory: forget it when the transaction ends."""
@@ -61,9 +60,9 @@ class SqliteState(State):
         """Look whether somebody else has written since."""
         self.db = db
         row = db.execute(SPACE["find"], (self.namespace,)).fetchone()
-        self.space, version, rules_version, ears_version, news, latest, orders, fences, permits, ids, jobs = row
-        self.orders, self.fences, self.ids, self.jobs = orders, fences, ids, jobs
-        self._before = (ids, jobs)
+        self.space, version, rules_version, ears_version, news, latest, orders, fences, permits, self.ids = row
+        self.orders, self.fences = orders, fences
+        self._ids_before = self.ids
         self.news_number = news
         self._latest = max(self._latest, latest)
         if rules_version != self.rules_version:
@@ -81,7 +80,7 @@ class SqliteState(State):
 
     def changed(self) -> bool:
         """True when the transaction has to be written."""
-        moved = (self.ids, self.jobs) != self._before
+        moved = self.ids != self._ids_before
         rules = self.registry.rules_changed or self.waiting_permits.changed
         lines: Any = self.lines.values()
         touched = any(line.settings_changed or line.numbers() != line.written for line in lines)
@@ -167,11 +166,12 @@ class SqliteState(State):
         return SqliteRow(job, order, now, due_at)
 
     def add(self, row: Row) -> None:
-        self.jobs += 1
-        row.n = self.jobs  # type: ignore[attr-defined]
+        added: Any = row
+        line: Any = self.line(row.job.queue)
+        added.n = (line.number << QUEUE) + abs(row.order)
         self.rows[row.job.id] = row
-        self._by_number[row.n] = row  # type: ignore[attr-defined,assignment]
-        self.dirty.new[row] = None  # type: ignore[index]
+        self._by_number[added.n] = added
+        self.dirty.new[added] = None
         self.rows.absent.discard(row.job.id)  # type: ignore[attr-defined]
 
     def discard(self, row: Any) -> None:
@@ -189,31 +189,37 @@ class SqliteState(State):
             self.permits[holder.id] = holder
             return
         as_asked = DELAYED if holder.due_at > holder.created_at else WAITING
-        if holder not in self.dirty.new or holder.state is not as_asked:
+        if holder.state is not as_asked or holder not in self.dirty.new:
+            # There is nothing to say about a new job that does what it was asked to.
             self.dirty.rows[holder] = None
 
     def jobs_of(self, line: Any, seen: JobState | None, now: Micros) -> list[Row]:
         self.write_all()
+        here = {"first": line.number << QUEUE, "end": (line.number + 1) << QUEUE, "space": self.space, "state": seen}
         if seen is None:
-            found = self.db.execute(JOBS["in_queue"], (line.number,))
+            found = self.db.execute(JOBS["in_queue"], here)
         elif seen is WAITING:
             found = self.db.execute(JOBS["in_lanes"], (line.number, line.number, now))
         elif seen is DELAYED:
             found = self.db.execute(JOBS["delayed"], (line.number, now))
+        elif seen is ACTIVE:
+            found = self.db.execute(JOBS["active"], here)
         else:
-            found = self.db.execute(JOBS["in_state"], (line.number, seen))
+            name = "in_state" if seen is COMPLETED else "failed_or_cancelled"
+            found = self.db.execute(JOBS[name], here)
         return self.rows_by_number([number for (number,) in found.fetchall()])
 
     def page(self, wanted: Filter, now: Micros) -> list[Row]:
         self.write_all()
         after: Any = 0 if wanted.after is None else self.row(wanted.after)
         line: Any = self.line(wanted.queue)
-        simple = wanted.state is not None and wanted.state not in (WAITING, DELAYED)
+        names = {ACTIVE: "page_active", FAILED: "page_failed", CANCELLED: "page_failed"}
         found = self.db.execute(
-            JOBS["page_in_state" if simple else "page"],
+            JOBS[names.get(wanted.state, "page") if wanted.state is not None else "page"],
             {
-                "queue": line.number,
-                "after": after and after.n,
+                "space": self.space,
+                "after": after.n if after else line.number << QUEUE,
+                "end": (line.number + 1) << QUEUE,
                 "task": wanted.task,
                 "grp": wanted.group,
                 "state": wanted.state or "",
@@ -229,7 +235,9 @@ class SqliteState(State):
         return self.rows_by_number([number for (number,) in found])
 
     def line(self, name: str) -> Line:
-        found: Line | None = self.lines.get(name)
+        found: Line | None = dict.get(self.lines, name)
+        if found is None:
+            found = self.lines.get(name)
         if found is None:
             number = self.next_id()
             self.db.execute(LANES["create_queue"], (number, self.space, name))

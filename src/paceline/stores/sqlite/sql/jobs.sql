@@ -1,24 +1,32 @@
 -- name: by_id
-SELECT * FROM paceline_jobs WHERE id = ? AND space = ?
+SELECT v.* FROM paceline_job j JOIN paceline_jobs v ON v.n = j.n WHERE j.id = ? AND j.space = ?
 
 -- name: by_ids
-SELECT * FROM paceline_jobs WHERE id IN (SELECT value FROM json_each(?)) AND space = ?
+SELECT v.* FROM json_each(?) wanted JOIN paceline_job j ON j.id = wanted.value AND j.space = ?
+JOIN paceline_jobs v ON v.n = j.n
 
 -- name: by_numbers
 SELECT * FROM paceline_jobs WHERE n IN (SELECT value FROM json_each(?)) ORDER BY n
 
 -- name: insert
-INSERT INTO paceline_job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO paceline_job VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: begin_life
+INSERT INTO paceline_life (n, space, state, attempts_made, started_at, fence, worker, lease_until, keys)
+VALUES (?, ?, 'active', 1, ?, ?, ?, ?, ?)
+
+-- name: complete_life
+UPDATE paceline_life SET state = 'completed', finished_at = ?, result = ?, error = NULL, worker = NULL, keys = NULL,
+       expires_at = ?
+WHERE n = ?
 
 -- name: save_life
-INSERT INTO paceline_life VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO paceline_life VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (n) DO UPDATE SET
-    state = excluded.state, attempts_made = excluded.attempts_made, crashes = excluded.crashes,
-    returns = excluded.returns, due_at = excluded.due_at, started_at = excluded.started_at,
-    finished_at = excluded.finished_at, progress = excluded.progress, message = excluded.message,
-    result = excluded.result, error = excluded.error, logs = excluded.logs, fence = excluded.fence,
-    worker = excluded.worker, cancel_asked = excluded.cancel_asked, lease_until = excluded.lease_until,
-    keys = excluded.keys, expires_at = excluded.expires_at
+    state = excluded.state, attempts_made = excluded.attempts_made, due_at = excluded.due_at,
+    started_at = excluded.started_at, finished_at = excluded.finished_at, result = excluded.result,
+    error = excluded.error, fence = excluded.fence, worker = excluded.worker, lease_until = excluded.lease_until,
+    keys = excluded.keys, more = excluded.more, expires_at = excluded.expires_at
 
 -- name: delete_job
 DELETE FROM paceline_job WHERE n = ?
@@ -36,10 +44,17 @@ INSERT INTO paceline_unique VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET n = exclu
 DELETE FROM paceline_unique WHERE queue = ? AND key = ?
 
 -- name: in_queue
-SELECT n FROM paceline_job WHERE queue = ? ORDER BY n
+SELECT n FROM paceline_job WHERE n >= :first AND n < :end ORDER BY n
 
 -- name: in_state
-SELECT n FROM paceline_life WHERE queue = ? AND state = ? ORDER BY n
+SELECT n FROM paceline_life WHERE n >= :first AND n < :end AND +state = :state ORDER BY n
+
+-- name: failed_or_cancelled
+SELECT n FROM paceline_life
+WHERE state = :state AND state IN ('failed', 'cancelled') AND n >= :first AND n < :end ORDER BY n
+
+-- name: active
+SELECT n FROM paceline_life WHERE space = :space AND state = 'active' AND n >= :first AND n < :end ORDER BY n
 
 -- name: in_lanes
 SELECT w.n FROM paceline_class c JOIN paceline_lane l ON l.class = c.id JOIN paceline_wait w ON w.lane = l.id
@@ -53,7 +68,7 @@ SELECT n FROM paceline_delayed WHERE queue = ? AND due_at > ? ORDER BY n
 
 -- name: page
 SELECT n FROM paceline_jobs
-WHERE queue = :queue AND n > :after AND (:task IS NULL OR task = :task) AND (:grp IS NULL OR grp = :grp)
+WHERE n > :after AND n < :end AND (:task IS NULL OR task = :task) AND (:grp IS NULL OR grp = :grp)
   AND CASE :state
       WHEN '' THEN 1
       WHEN 'waiting' THEN coalesce(state, 'waiting') IN ('waiting', 'delayed') AND coalesce(due_at, first_due_at) <= :now
@@ -61,9 +76,15 @@ WHERE queue = :queue AND n > :after AND (:task IS NULL OR task = :task) AND (:gr
       ELSE state = :state END
 ORDER BY n LIMIT :most
 
--- name: page_in_state
+-- name: page_failed
 SELECT j.n FROM paceline_life l JOIN paceline_job j ON j.n = l.n
-WHERE l.queue = :queue AND l.state = :state AND l.n > :after
+WHERE l.state = :state AND l.state IN ('failed', 'cancelled') AND l.n > :after AND l.n < :end
+  AND (:task IS NULL OR j.task = :task) AND (:grp IS NULL OR j.grp = :grp)
+ORDER BY l.n LIMIT :most
+
+-- name: page_active
+SELECT j.n FROM paceline_life l JOIN paceline_job j ON j.n = l.n
+WHERE l.space = :space AND l.state = 'active' AND l.n > :after AND l.n < :end
   AND (:task IS NULL OR j.task = :task) AND (:grp IS NULL OR j.grp = :grp)
 ORDER BY l.n LIMIT :most
 

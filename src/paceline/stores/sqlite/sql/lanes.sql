@@ -20,14 +20,10 @@ UPDATE paceline_queue SET settings = ? WHERE id = ?
 DELETE FROM paceline_queue WHERE id = ?
 
 -- name: classes
-SELECT id, tasks, waiting FROM paceline_class WHERE queue = ? ORDER BY id
+SELECT id, tasks FROM paceline_class WHERE queue = ? ORDER BY id
 
 -- name: save_class
-INSERT INTO paceline_class VALUES (?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET tasks = excluded.tasks, waiting = excluded.waiting
-
--- name: save_waiting
-UPDATE paceline_class SET waiting = ? WHERE id = ?
+INSERT INTO paceline_class VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE SET tasks = excluded.tasks
 
 -- name: drop_class
 DELETE FROM paceline_class WHERE id = ?

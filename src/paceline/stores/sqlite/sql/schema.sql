@@ -6,7 +6,6 @@ CREATE TABLE paceline_file (
     boot TEXT NOT NULL,              -- the start of the machine that the clock below belongs to
     clock INTEGER NOT NULL,          -- microseconds to add to that machine's clock to get the store's time
     ids INTEGER NOT NULL DEFAULT 0,  -- numbers given to queues, classes, groups, lanes and meters
-    jobs INTEGER NOT NULL DEFAULT 0, -- numbers given to jobs
     folding_until INTEGER NOT NULL DEFAULT 0 -- somebody folds the write-ahead log into the file
 ) STRICT;
 
@@ -27,63 +26,48 @@ CREATE TABLE paceline_space (
 -- Limits, operators' overrides and holds of whole limits: read again only when rules_version changes.
 CREATE TABLE paceline_rules (space INTEGER PRIMARY KEY, document TEXT NOT NULL) STRICT;
 
--- What was asked for: written once.
+-- What was asked for: written once. Its number is that of its queue, times 2^40, plus its place in the order of adding.
 CREATE TABLE paceline_job (
     n INTEGER PRIMARY KEY,
     space INTEGER NOT NULL,
     id TEXT NOT NULL,
-    queue INTEGER NOT NULL,
     task TEXT NOT NULL,
     grp TEXT,
     data BLOB NOT NULL,
     priority INTEGER NOT NULL,
     place INTEGER NOT NULL,          -- negative for LIFO
-    attempts INTEGER NOT NULL,
-    backoff BLOB,
-    timeout INTEGER,
-    cost ANY NOT NULL,               -- a number, or JSON: limit → number
-    keep INTEGER,
-    unique_key TEXT,
-    unique_ttl INTEGER,
+    options BLOB,                    -- attempts, backoff, timeout, cost, keep, unique key; NULL: the defaults
     created_at INTEGER NOT NULL,
     due_at INTEGER NOT NULL
 ) STRICT;
 CREATE UNIQUE INDEX paceline_job_id ON paceline_job (id, space);
-CREATE INDEX paceline_job_queue ON paceline_job (queue);
 
 -- What happened to it: nothing yet for a job that was never started.
 CREATE TABLE paceline_life (
     n INTEGER PRIMARY KEY,
     space INTEGER NOT NULL,
-    queue INTEGER NOT NULL,
     state TEXT NOT NULL,
     attempts_made INTEGER NOT NULL,
-    crashes INTEGER NOT NULL,
-    returns INTEGER NOT NULL,
-    due_at INTEGER NOT NULL,
+    due_at INTEGER,                  -- NULL: as it was asked for
     started_at INTEGER,
     finished_at INTEGER,
-    progress REAL NOT NULL,
-    message TEXT,
     result BLOB,
     error TEXT,
-    logs TEXT,
     fence INTEGER NOT NULL,
     worker TEXT,
-    cancel_asked INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
     keys TEXT,                       -- JSON: the meters it is charged to, with what it took
+    more BLOB,                       -- crashes, returns, progress, message, logs, a cancel; NULL: nothing of it
     expires_at INTEGER
 ) STRICT;
-CREATE INDEX paceline_life_state ON paceline_life (queue, state);
 CREATE INDEX paceline_life_lease ON paceline_life (space, lease_until, fence) WHERE state = 'active';
+CREATE INDEX paceline_life_failed ON paceline_life (state) WHERE state IN ('failed', 'cancelled');
 CREATE INDEX paceline_life_expires ON paceline_life (space, expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE VIEW paceline_jobs AS
-SELECT j.n, j.space, j.id, j.queue, j.task, j.data, j.grp, j.priority, j.place, j.attempts, j.backoff, j.timeout,
-       j.cost, j.keep, j.unique_key, j.unique_ttl, j.created_at, j.due_at AS first_due_at,
-       l.state, l.attempts_made, l.crashes, l.returns, l.due_at, l.started_at, l.finished_at, l.progress, l.message,
-       l.result, l.error, l.logs, l.fence, l.worker, l.cancel_asked, l.lease_until, l.keys
+SELECT j.n, j.id, j.task, j.data, j.grp, j.priority, j.place, j.options, j.created_at,
+       j.due_at AS first_due_at, l.state, l.attempts_made, l.due_at, l.started_at, l.finished_at, l.result, l.error,
+       l.fence, l.worker, l.lease_until, l.keys, l.more
 FROM paceline_job j LEFT JOIN paceline_life l ON l.n = j.n;
 
 -- Unique keys of jobs that have not finished.
@@ -97,14 +81,14 @@ CREATE TABLE paceline_queue (
     name TEXT NOT NULL,
     virtual_time INTEGER NOT NULL,
     filings INTEGER NOT NULL,
-    counts TEXT NOT NULL,            -- JSON: state → number of jobs
+    counts TEXT NOT NULL,            -- JSON: jobs in each state, and waiting jobs of each class
     settings TEXT NOT NULL,          -- JSON: pauses, and the sets of tasks that workers know
     UNIQUE (space, name)
 ) STRICT;
 
 -- The tasks of a queue that are open or closed together.
 CREATE TABLE paceline_class (
-    id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, tasks TEXT NOT NULL, waiting INTEGER NOT NULL
+    id INTEGER PRIMARY KEY, queue INTEGER NOT NULL, tasks TEXT NOT NULL
 ) STRICT;
 CREATE INDEX paceline_class_queue ON paceline_class (queue);
 

@@ -1,6 +1,6 @@
 -- name: find
 SELECT s.id, s.version, s.rules_version, s.ears_version, s.news, s.latest, s.orders, s.fences, s.waiting_permits,
-       f.ids, f.jobs
+       f.ids
 FROM paceline_space s, paceline_file f WHERE s.name = ?
 
 -- name: create
@@ -12,7 +12,7 @@ UPDATE paceline_space SET version = ?, rules_version = ?, ears_version = ?, news
 WHERE id = ?
 
 -- name: save_numbers
-UPDATE paceline_file SET ids = ?, jobs = ?
+UPDATE paceline_file SET ids = ?
 
 -- name: rules
 SELECT document FROM paceline_rules WHERE space = ?
