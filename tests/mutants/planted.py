@@ -128,12 +128,12 @@ def hold_wiped_by_room_in_the_window() -> None:
 @mutant
 def unfenced_finish() -> None:
     def unfenced(real: Any) -> Any:
-        def finished(state: State, finishes: Any) -> list[str]:
+        def finished(state: State, finishes: Any, at: int | None = None) -> list[str]:
             for end in finishes:
                 row = state.rows.get(end.id)
                 if row is not None:
                     object.__setattr__(end, "fence", row.fence)
-            return real(state, finishes)
+            return real(state, finishes, at)
 
         return finished
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sqlite3
 import time
@@ -39,17 +40,24 @@ class BootClock(SystemClock):
         return since_boot() + self.offset
 
 
+def is_anchored(db: sqlite3.Connection, clock: BootClock) -> bool:
+    """True when the file's anchor belongs to this start of the machine: it is used from now on."""
+    found, offset = db.execute("SELECT boot, clock FROM paceline_file").fetchone()
+    if found == boot_id():
+        clock.offset = offset
+        return True
+    return False
+
+
 def anchor(db: sqlite3.Connection, clock: BootClock, boot: str | None = None) -> None:
     """Use the offset that all processes share; after a start of the machine, make a new one.
 
     How long the machine was off nobody knows for sure: starts and holds are moved as if it was no time at all,
     so that a wrong wall clock can never make a window look empty.
     """
-    boot = boot_id() if boot is None else boot
-    found, offset = db.execute("SELECT boot, clock FROM paceline_file").fetchone()
-    if found == boot:
-        clock.offset = offset
+    if boot is None and is_anchored(db, clock):
         return
+    boot = boot_id() if boot is None else boot
     (latest,) = db.execute("SELECT coalesce(max(latest), 0) FROM paceline_space").fetchone()
     now = max(time.time_ns() // 1000, latest)
     clock.offset = now - since_boot()
@@ -70,4 +78,10 @@ def _move_stamps(db: sqlite3.Connection, by: Micros, latest: Micros) -> None:
         "UPDATE paceline_meter SET revision = revision + 1, generation = generation + 1, idle_from = idle_from + ?",
         (by,),
     )
-    db.execute("UPDATE paceline_space SET version = version + 1")
+    for space, text in db.execute("SELECT space, document FROM paceline_rules").fetchall():
+        document = json.loads(text)
+        document["held"] = {
+            name: (until + by if until > latest else until, why) for name, (until, why) in document["held"].items()
+        }
+        db.execute("UPDATE paceline_rules SET document = ? WHERE space = ?", (json.dumps(document), space))
+    db.execute("UPDATE paceline_space SET version = version + 1, rules_version = rules_version + 1")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from paceline.errors import ConfigError, PacelineError, StoreError, StoreUnavailable
 
@@ -28,19 +28,21 @@ NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph"
 
 def path_of(url: str) -> tuple[Path, dict[str, str]]:
     """`sqlite:///jobs.db` (relative), `sqlite:////var/jobs.db` (absolute); options may follow a question mark."""
-    parts = urlsplit(url)
-    path = unquote(parts.path)[1:]
-    if parts.netloc or not path or path.endswith("/"):
+    place, _, query = url.partition("?")
+    path = unquote(place.removeprefix("sqlite:///"))
+    if not place.startswith("sqlite:///") or not path or path.endswith("/") or ":memory:" in path:
         raise ConfigError(
-            f"url={url!r} is wrong: expected sqlite:///jobs.db (relative) or sqlite:////var/jobs.db (absolute)",
+            f"url={url!r} is wrong: expected sqlite:///jobs.db (relative) or sqlite:////var/jobs.db (absolute); "
+            "without a file there is memory://",
             option="url",
             value=url,
         )
-    return Path(path), dict(parse_qsl(parts.query, keep_blank_values=True))
+    # Absolute from the start: a program that changes its folder keeps its file.
+    return Path(path).absolute(), dict(parse_qsl(query, keep_blank_values=True))
 
 
-def connect(path: Path, durability: str) -> Any:
-    """A connection that waits for nobody by itself and begins nothing by itself."""
+def connect(path: Path, durability: str, check: Callable[[Any], object] | None = None) -> Any:
+    """A connection that waits for nobody by itself and begins nothing by itself; `check` looks before it changes."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise StoreError(
             f"SQLite {sqlite3.sqlite_version} is too old: Paceline needs 3.38 or newer; "
@@ -48,11 +50,11 @@ def connect(path: Path, durability: str) -> Any:
         )
     db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
-        for setting in ("busy_timeout = 2000", "journal_mode = WAL", f"synchronous = {DURABILITY[durability]}"):
+        if check is not None:
+            check(db)
+        settings = ("journal_mode = WAL", f"synchronous = {DURABILITY[durability]}", "wal_autocheckpoint = 0")
+        for setting in (*settings, "temp_store = MEMORY", "trusted_schema = OFF", "mmap_size = 0"):
             db.execute(f"PRAGMA {setting}").fetchall()
-        for setting in ("busy_timeout = 0", "wal_autocheckpoint = 0", "temp_store = MEMORY", "trusted_schema = OFF"):
-            db.execute(f"PRAGMA {setting}").fetchall()
-        db.execute("PRAGMA mmap_size = 0").fetchall()
         db.execute("PRAGMA journal_size_limit = 67108864").fetchall()
     except BaseException:
         db.close()

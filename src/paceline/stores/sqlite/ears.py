@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-import select
 import socket
 import tempfile
 import threading
@@ -15,13 +13,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
+
 from paceline.errors import StoreError
 from paceline.job import FINISHED
 from paceline.stores.sqlite.connect import connect, sqlite3
-from paceline.stores.sqlite.news import News, hear
+from paceline.stores.sqlite.news import Message, News, hear
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.sqlite.writer import Writer
+from paceline.stores.sqlite.writer import Writer, identity
 from paceline.stores.steps.sleepers import Sleepers
 
 log = logging.getLogger("paceline.sqlite")
@@ -41,83 +41,102 @@ class Ears:
         self._writer = writer
         self._sleepers = sleepers
         self._mouth: socket.socket | None = None
+        self.heard = 0
+        """The latest news that this process knows of."""
+        self.missed = 0
+        self.forked()
+
+    def forked(self) -> None:
+        """Begin without an ear; a child process leaves its parent's alone."""
+        self._lock = threading.Lock()
         self._ear: socket.socket | None = None
         self._address = ""
         self._waits = False
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
-        self._process = 0
-        self._lock = threading.Lock()
-        self.heard = 0
-        """The latest news that this process knows of."""
-        self.missed = 0
 
     # hearing
 
     def open(self, *, waits: bool = False) -> None:
         """Begin to hear; `waits`: the ends of jobs too."""
         with self._lock:
-            if self._process != os.getpid():
-                self._process, self._ear, self._thread, self._waits = os.getpid(), None, None, False
+            new = self._thread is None
+            if new:
                 self._stop = threading.Event()
                 self._listen()
-                self._writer.post(_add_ear, self._address, waits, writes=True)
-            elif waits and not self._waits:
-                self._writer.post(_add_ear, self._address, True, writes=True)
-            self._waits |= waits
+                self._thread = threading.Thread(target=self._hear, name="paceline-ear", daemon=True)
+                self._thread.start()
+            if new or (waits and not self._waits):
+                self._waits |= waits
+                self._writer.post(self._add, self._address, self._waits, writes=True)
+
+    def _add(self, state: SqliteState, address: str, waits: bool) -> None:
+        self.heard = max(self.heard, state.news_number)
+        if address:
+            state.db.execute(SPACE["add_ear"], (address, state.space, waits))
+            state.ears_version += 1
+            state.sleepers.ears[address] = int(waits)
+            state.outdated = True
 
     def _listen(self) -> None:
         if not hasattr(socket, "AF_UNIX"):
-            self._begin()
             return
         name = f"{uuid4().hex[:12]}.ear"
-        address = str(self._path.absolute()) + "-" + name
+        address = f"{self._path}-{name}"
         if len(os.fsencode(address)) > LONGEST_ADDRESS:
-            address = os.path.join(tempfile.gettempdir(), "paceline-" + name)
+            address = os.path.join(tempfile.gettempdir(), f"paceline-{name}")
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        ear.setblocking(False)
         try:
             ear.bind(address)
         except OSError as error:
             log.info("no socket beside %s (%s): the file is looked at instead", self._path, error)
             ear.close()
         else:
+            ear.settimeout(EVERY)
             self._ear, self._address = ear, address
-        self._begin()
-
-    def _begin(self) -> None:
-        self._thread = threading.Thread(target=self._hear, name="paceline-ear", daemon=True)
-        self._thread.start()
 
     def _hear(self) -> None:
         stop, ear = self._stop, self._ear
         look = Look(self._path)
         while not stop.is_set():
-            if ear is None:
-                stop.wait(EVERY)
-            elif select.select([ear], [], [], EVERY)[0]:
-                self._take(ear)
-                continue
-            if not stop.is_set():
-                self._look(look)
+            try:
+                told = self._wait(stop, ear)
+                if stop.is_set():
+                    break
+                if told:
+                    self._take(told)
+                else:
+                    self._look(look)
+            except Exception as error:
+                log.warning("a message about %s could not be understood: %s", self._path, error)
         look.close()
 
-    def _take(self, ear: socket.socket) -> None:
-        """Everything that has come, as one."""
+    def _wait(self, stop: threading.Event, ear: socket.socket | None) -> list[bytes]:
+        """Everything that has come, or nothing after a while."""
+        if ear is None:
+            stop.wait(EVERY)
+            return []
+        told: list[bytes] = []
+        with contextlib.suppress(TimeoutError, BlockingIOError, InterruptedError):
+            told.append(ear.recv(65536))
+            while True:
+                told.append(ear.recv(65536, socket.MSG_DONTWAIT))
+        return told
+
+    def _take(self, messages: list[bytes]) -> None:
         everyone = False
         told: dict[str, set[str]] = {"queues": set(), "empty": set(), "workers": set(), "ended": set()}
-        while True:
+        for text in messages:
             try:
-                message = json.loads(ear.recv(65536))
-            except (BlockingIOError, InterruptedError):
-                break
-            except (OSError, ValueError):
-                return
-            self.heard = max(self.heard, message.get("news", 0))
-            everyone |= message.get("all", False)
+                message = msgspec.json.decode(text, type=Message)
+            except msgspec.MsgspecError:
+                # Whoever sent this is not one of us.
+                continue
+            self.heard = max(self.heard, message.news)
+            everyone |= message.all
             for name, found in told.items():
-                found.update(message.get(name, ()))
-            if message.get("much"):
+                found.update(getattr(message, name))
+            if message.much:
                 told["ended"].update(self._sleepers.waiters)
         ended = told.pop("ended") & self._sleepers.waiters.keys()
         if ended:
@@ -125,15 +144,20 @@ class Ears:
         hear(self._sleepers, everyone, **told)
 
     def _look(self, look: Look) -> None:
-        """Whether something happened that nobody told of: a caller's own transaction, a lost message."""
-        news = look.news(self._state.space)
-        if news is not None and news > self.heard:
-            self.heard = news
+        """Whether something happened that nobody told of: a caller's own transaction, a lost message, another file."""
+        news, replaced = look.news(self._state.space)
+        if replaced:
+            self.heard = 0
+            self._writer.post(self._add, self._address, self._waits, writes=True)
+        elif news <= self.heard:
+            return
+        else:
             self.missed += 1
-            waiting = sorted(self._sleepers.waiters)
-            if waiting:
-                self._writer.post(_look_for_ends, self._sleepers, waiting, writes=False)
-            self._sleepers.wake_all()
+            self.heard = news
+        waiting = sorted(self._sleepers.waiters)
+        if waiting:
+            self._writer.post(_look_for_ends, self._sleepers, waiting, writes=False)
+        self._sleepers.wake_all()
 
     # telling
 
@@ -141,7 +165,7 @@ class Ears:
         """Send what happened to the other processes."""
         self.heard = max(self.heard, number)
         others = [address for address in news.ears if address != self._address]
-        if not others:
+        if not others or not hasattr(socket, "AF_UNIX"):
             return
         if self._mouth is None:
             self._mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -162,18 +186,10 @@ class Ears:
     async def close(self) -> None:
         """Hear no more."""
         with self._lock:
-            thread, ear, address = self._thread, self._ear, self._address
-            mine = self._process == os.getpid()
+            thread, ear, address, stop = self._thread, self._ear, self._address, self._stop
             self._thread = self._ear = None
-            self._address, self._process, self._waits = "", 0, False
-        if mine:
-            self._stop.set()
-            await self._close_ear(thread, ear, address)
-        if self._mouth is not None:
-            self._mouth.close()
-            self._mouth = None
-
-    async def _close_ear(self, thread: threading.Thread | None, ear: socket.socket | None, address: str) -> None:
+            self._address, self._waits = "", False
+        stop.set()
         if address:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
                 mouth.sendto(b"{}", address)
@@ -185,45 +201,45 @@ class Ears:
             await asyncio.to_thread(thread.join)
         if ear is not None:
             ear.close()
+        if self._mouth is not None:
+            self._mouth.close()
+            self._mouth = None
 
 
 class Look:
-    """A connection that only looks whether the file has changed."""
+    """A connection that only looks whether the file has changed, or is another one."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: Any = None
         self._version = -1
+        self._news = 0
+        self._identity: tuple[int, int] | None = None
 
-    def news(self, space: int) -> int | None:
-        """The number of the latest news; None when nothing was written since the last look."""
+    def news(self, space: int) -> tuple[int, bool]:
+        """The number of the latest news, and whether the path leads to another file since the last look."""
+        found = identity(self._path)
+        replaced = self._identity is not None and found is not None and found != self._identity
+        if replaced or found is None:
+            self.close()
         try:
-            if self._db is None:
-                if not self._path.exists():
-                    return None
+            if self._db is None and found is not None:
                 self._db = connect(self._path, "normal")
-            (version,) = self._db.execute("PRAGMA data_version").fetchone()
-            if version == self._version:
-                return None
-            row = self._db.execute(SPACE["news"], (space,)).fetchone()
-            self._version = version
-            return row[0] if row else None
+                self._version, self._news, self._identity = -1, 0, found
+            if self._db is not None:
+                (version,) = self._db.execute("PRAGMA data_version").fetchone()
+                if version != self._version:
+                    row = self._db.execute(SPACE["news"], (space,)).fetchone()
+                    self._version, self._news = version, row[0] if row else 0
         except sqlite3.Error:
             # The next look tries again; whoever needs the file is told what is wrong with it.
-            return None
+            self.close()
+        return self._news, replaced
 
     def close(self) -> None:
         if self._db is not None:
             self._db.close()
             self._db = None
-
-
-def _add_ear(state: SqliteState, address: str, waits: bool) -> None:
-    if address:
-        state.db.execute(SPACE["add_ear"], (address, state.space, waits))
-        state.ears_version += 1
-        state.sleepers.ears[address] = int(waits)
-        state.outdated = True
 
 
 def _drop_ear(state: SqliteState, address: str) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
+
+import msgspec
 
 from paceline.job import JobRecord
 from paceline.stores.steps.sleepers import Sleepers
 
 LARGEST = 32_000
 """A message that would be longer says only that a lot happened."""
+
+
+class Message(msgspec.Struct):
+    """What one process tells another."""
+
+    news: int = 0
+    all: bool = False
+    much: bool = False
+    queues: list[str] = []
+    empty: list[str] = []
+    workers: list[str] = []
+    ended: list[str] = []
 
 
 class News:
@@ -58,12 +71,9 @@ class News:
 
     def message(self, number: int) -> bytes:
         """The same for other processes."""
-        told: dict[str, Any] = {"news": number, "all": self.everyone}
-        for name in ("queues", "empty", "workers", "ended"):
-            if getattr(self, name):
-                told[name] = list(getattr(self, name))
-        text = json.dumps(told).encode()
-        return text if len(text) <= LARGEST else json.dumps({"news": number, "all": True, "much": True}).encode()
+        told = [list(found) for found in (self.queues, self.empty, self.workers, self.ended)]
+        text = msgspec.json.encode(Message(number, self.everyone, False, *told))
+        return text if len(text) <= LARGEST else msgspec.json.encode(Message(number, True, True))
 
     def tell(self) -> None:
         """Tell those who sleep in this process."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,39 +16,48 @@ UPGRADES: dict[int, str] = {}
 OURS = 0x50414345  # "PACE", the application id of files that hold nothing else
 
 
-def prepare(db: Any, path: Path) -> None:
-    """Create or upgrade the tables, inside the transaction that the caller has begun."""
-    names = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
+def version_of(db: Any, path: Path) -> int:
+    """The version of our tables, 0 when there are none; `SchemaMismatch` when the file is not for us."""
+    tables = {name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()}
     (owner,) = db.execute("PRAGMA application_id").fetchone()
-    if "paceline_file" not in names:
-        if owner not in (0, OURS) or any(name.startswith("paceline_") for name in names):
+    if "paceline_file" not in tables:
+        if owner not in (0, OURS) or any(name.startswith("paceline_") for name in tables):
             raise SchemaMismatch(f"{path} belongs to another program: give another path; nothing was changed")
-        _create(db, alone=not names)
-        return
-    try:
-        (version,) = db.execute("SELECT version FROM paceline_file WHERE id = 1").fetchone()
-    except Exception as error:
+        return 0
+    columns = {row[1] for row in db.execute("PRAGMA table_info(paceline_file)").fetchall()}
+    found = None
+    if columns >= {"id", "version", "boot", "clock", "ids"}:
+        found = db.execute("SELECT version FROM paceline_file WHERE id = 1").fetchone()
+    if found is None or not isinstance(found[0], int) or found[0] < 1:
         raise SchemaMismatch(
             f"{path} has a table paceline_file that is not Paceline's: give another path; nothing was changed"
-        ) from error
+        )
+    version: int = found[0]
     if version > VERSION:
         raise SchemaMismatch(
             f"{path} was written by a newer Paceline (schema {version}, this one knows {VERSION}): "
             "upgrade Paceline here; nothing was changed"
         )
-    for old in range(version, VERSION):
+    return version
+
+
+def prepare(db: Any, path: Path) -> None:
+    """Create or upgrade the tables, inside the transaction that the caller has begun."""
+    version = version_of(db, path)
+    if version == 0:
+        _create(db)
+    for old in range(version or VERSION, VERSION):
         _run(db, text(UPGRADES[old]))
-    if version < VERSION:
+    if 0 < version < VERSION:
         db.execute("UPDATE paceline_file SET version = ?", (VERSION,))
 
 
-def _create(db: Any, *, alone: bool) -> None:
-    import time
-
+def _create(db: Any) -> None:
+    (others,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     _run(db, text("schema"))
     offset = time.time_ns() // 1000 - since_boot()
     db.execute("INSERT INTO paceline_file (id, version, boot, clock) VALUES (1, ?, ?, ?)", (VERSION, boot_id(), offset))
-    if alone:
+    if not others:
         db.execute(f"PRAGMA application_id = {OURS}")
 
 

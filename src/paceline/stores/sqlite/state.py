@@ -194,6 +194,10 @@ class SqliteState(State):
             self.dirty.rows[holder] = None
 
     def jobs_of(self, line: Any, seen: JobState | None, now: Micros) -> list[Row]:
+        return self.rows_by_number(self.numbers_of(line, seen, now))
+
+    def numbers_of(self, line: Any, seen: JobState | None, now: Micros) -> list[int]:
+        """The jobs of a queue by their numbers."""
         self.write_all()
         here = {"first": line.number << QUEUE, "end": (line.number + 1) << QUEUE, "space": self.space, "state": seen}
         if seen is None:
@@ -207,7 +211,7 @@ class SqliteState(State):
         else:
             name = "in_state" if seen is COMPLETED else "failed_or_cancelled"
             found = self.db.execute(JOBS[name], here)
-        return self.rows_by_number([number for (number,) in found.fetchall()])
+        return [number for (number,) in found.fetchall()]
 
     def page(self, wanted: Filter, now: Micros) -> list[Row]:
         self.write_all()

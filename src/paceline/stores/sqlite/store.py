@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from paceline.clock import Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
-from paceline.job import JobRecord, NewJob
-from paceline.stores.interface import Ask, Claim, Finish, Inserted, StartRecord
+from paceline.job import JobRecord, JobState, Move, NewJob
+from paceline.limits import Limit
+from paceline.stores.interface import Ask, Changed, Claim, Finish, Inserted, StartRecord
+from paceline.stores.sqlite import bulk
 from paceline.stores.sqlite.clock import BootClock
 from paceline.stores.sqlite.connect import DURABILITY, path_of
 from paceline.stores.sqlite.ears import Ears
-from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.sqlite.state import PRUNED, SqliteState
 from paceline.stores.sqlite.within import insert_within
 from paceline.stores.sqlite.writer import Writer
-from paceline.stores.steps import claim, read
+from paceline.stores.steps import claim, limits, read
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 from paceline.stores.steps.store import StepStore
 
@@ -57,6 +61,7 @@ class SqliteStore(StepStore):
         self.state = SqliteState(self.clock, namespace, self.sleepers)
         self._writer = Writer(self.path, durability, self.clock, self.state, self._written)
         self._ears = Ears(self.path, self.state, self._writer, self.sleepers)
+        _stores.add(self)
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.path)!r} {self.namespace!r}>"
@@ -78,6 +83,32 @@ class SqliteStore(StepStore):
         if within is not None:
             return insert_within(self, within, jobs)
         return await super().insert(jobs)
+
+    async def set_limits(self, declared: Sequence[Limit]) -> list[Changed]:
+        # Most programs declare what is declared already: no reason to wait for those who write.
+        if await self._look(limits.are_declared, declared):
+            return []
+        return await super().set_limits(declared)
+
+    async def move_all(self, queue: str, state: JobState, move: Move) -> int:
+        return await bulk.move_all(self, queue, state, move)
+
+    async def drain(self, queue: str) -> int:
+        return await bulk.drain(self, queue)
+
+    async def clean(self, queue: str, state: JobState, older_than: Micros) -> int:
+        return await bulk.clean(self, queue, state, older_than)
+
+    async def obliterate(self, queue: str, force: bool) -> int:
+        return await bulk.obliterate(self, queue, force)
+
+    async def prune(self) -> int:
+        removed = 0
+        while True:
+            some = await super().prune()
+            removed += some
+            if some < PRUNED:
+                return removed
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         return await self._change(_claim, ask, finishes)
@@ -107,6 +138,19 @@ class SqliteStore(StepStore):
     def all_starts(self) -> list[StartRecord]:
         """The log of starts of every queue, for tests that move the clock."""
         return self._writer.now(read.all_starts)
+
+
+_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for store in list(_stores):
+        store._writer.forked()
+        store._ears.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _nothing(state: SqliteState) -> None:

@@ -45,12 +45,23 @@ def insert_within(store: SqliteStore, connection: Any, jobs: Sequence[NewJob]) -
     db = Cursors(connection)
     state = SqliteState(store.clock, store.namespace, Sleepers())
     with in_words(store.path):
-        if not connection.in_transaction:
+        began = not connection.in_transaction
+        if began:
             db.execute("BEGIN IMMEDIATE")
-        state.begin(db)  # type: ignore[arg-type]
-        inserted = insert(state, jobs)
-        if state.changed():
-            state.end()
+        db.execute("SAVEPOINT paceline")
+        try:
+            state.begin(db)  # type: ignore[arg-type]
+            inserted = insert(state, jobs)
+            if state.changed():
+                state.end()
+        except BaseException:
+            # What the caller did before stays his; what was begun for him ends.
+            db.execute("ROLLBACK TO paceline")
+            db.execute("RELEASE paceline")
+            if began:
+                connection.rollback()
+            raise
+        db.execute("RELEASE paceline")
     return inserted
 
 

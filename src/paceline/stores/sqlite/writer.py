@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 from paceline.clock import Clock
 from paceline.errors import PacelineError, StoreUnavailable
-from paceline.stores.sqlite.clock import BootClock, anchor
+from paceline.stores.sqlite.clock import BootClock, anchor, is_anchored
 from paceline.stores.sqlite.connect import connect, in_words, is_busy, sqlite3, warn_of_network
-from paceline.stores.sqlite.schema import prepare
+from paceline.stores.sqlite.schema import VERSION, prepare, version_of
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
 
@@ -62,10 +62,11 @@ class Writer:
         self._written = written
         self._db: Any = None
         self._lock = threading.RLock()
+        self._starting = threading.Lock()
         self._steps: SimpleQueue[Step | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._process = os.getpid()
         self._identity: tuple[int, int] | None = None
+        self._looked_at = 0.0
         self._commits = 0
 
     async def run(self, call: Callable[..., T], *args: Any, writes: bool) -> T:
@@ -88,8 +89,7 @@ class Writer:
             with self._lock:
                 self._do([step])
         else:
-            self._start()
-            self._steps.put(step)
+            self._put(step)
 
     def now(self, call: Callable[..., T], *args: Any) -> T:
         """Look on the spot, in the caller's thread."""
@@ -103,25 +103,27 @@ class Writer:
     def _post(self, step: Step) -> None:
         step.loop = asyncio.get_running_loop()
         step.future = step.loop.create_future()
-        self._start()
-        self._steps.put(step)
+        self._put(step)
 
-    def _start(self) -> None:
-        if self._thread is not None and self._process == os.getpid():
-            return
-        with self._lock:
-            if self._process != os.getpid():
-                # A fork has the connection of its parent: it must not be used, nor closed.
-                self._abandoned = self._db
-                self._db, self._thread, self._process = None, None, os.getpid()
-                self._steps = SimpleQueue()
-                self.state.forget()
+    def _put(self, step: Step) -> None:
+        with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._serve, name="paceline-sqlite", daemon=True)
+                # A queue of its own for each thread: nobody else can take the word that ends it.
+                self._steps = SimpleQueue()
+                self._thread = threading.Thread(
+                    target=self._serve, args=(self._steps,), name="paceline-sqlite", daemon=True
+                )
                 self._thread.start()
+            self._steps.put(step)
 
-    def _serve(self) -> None:
-        steps = self._steps
+    def forked(self) -> None:
+        """A child process has the connection and the locks of its parent: it must not use them, nor close the file."""
+        self._abandoned = self._db
+        self._db = self._thread = None
+        self._lock, self._starting = threading.RLock(), threading.Lock()
+        self.state.forget()
+
+    def _serve(self, steps: SimpleQueue[Step | None]) -> None:
         while True:
             step = steps.get()
             if step is None:
@@ -145,9 +147,10 @@ class Writer:
 
     async def close(self) -> None:
         """End the thread, when what is asked for is done, and let go of the file."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._process == os.getpid():
+        with self._starting:
+            thread, self._thread = self._thread, None
             self._steps.put(None)
+        if thread is not None:
             await asyncio.to_thread(thread.join)
         with self._lock:
             self._disconnect()
@@ -156,6 +159,7 @@ class Writer:
 
     def _do(self, batch: list[Step]) -> None:
         """All steps in one transaction; if that fails for a reason that is not theirs, one by one."""
+        self._tell = False
         try:
             with in_words(self.path):
                 self._transaction(batch)
@@ -167,6 +171,14 @@ class Writer:
                 return
             for step in batch:
                 step.error = error
+        if self._tell:
+            # It is written: whatever goes wrong from here on is not the callers' business.
+            try:
+                self._written()
+                if self._commits % 64 == 0:
+                    self._fold(self._db)
+            except Exception as error:
+                log.warning("others could not be told of a change in %s: %s", self.path, error)
 
     def _transaction(self, batch: list[Step]) -> None:
         db = self._connected()
@@ -196,19 +208,19 @@ class Writer:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
-        self._written()
         self._commits += 1
-        if self._commits % 64 == 0:
-            self._fold(db)
+        self._tell = True
 
     def _begin(self, db: Any, writes: bool) -> None:
+        self._patiently(lambda: db.execute("BEGIN IMMEDIATE" if writes else "BEGIN"))
+
+    def _patiently(self, call: Callable[[], T]) -> T:
         """Wait for others as long as it takes, but not for ever; short naps keep the wait short."""
         deadline = time.monotonic() + PATIENCE
         nap = 0.0002
         while True:
             try:
-                db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-                return
+                return call()
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
@@ -222,24 +234,33 @@ class Writer:
             return self._db
         self._disconnect()
         warn_of_network(self.path)
-        db = connect(self.path, self.durability)
+        db = self._patiently(lambda: connect(self.path, self.durability, lambda db: version_of(db, self.path)))
         try:
-            self._begin(db, True)
-            prepare(db, self.path)
-            if isinstance(self.clock, BootClock):
-                anchor(db, self.clock)
-            db.execute(SPACE["create"], (self.state.namespace,))
-            db.execute("COMMIT")
+            self._prepare(db)
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             db.close()
             raise
         self._db = db
-        self._identity = _identity(self.path)
+        self._identity = identity(self.path)
         self._looked_at = time.monotonic()
         self.state.forget()
         return db
+
+    def _prepare(self, db: Any) -> None:
+        """Tables, clock and namespace. Where all is there nothing is written: the caller may hold the lock itself."""
+        space = (self.state.namespace,)
+        clock = self.clock if isinstance(self.clock, BootClock) else None
+        ready = version_of(db, self.path) == VERSION and (clock is None or is_anchored(db, clock))
+        if ready and db.execute(SPACE["find"], space).fetchone() is not None:
+            return
+        self._begin(db, True)
+        prepare(db, self.path)
+        if clock is not None:
+            anchor(db, clock)
+        db.execute(SPACE["create"], space)
+        db.execute("COMMIT")
 
     def _replaced(self) -> bool:
         """True when the path leads to another file than the open one; looked at once a second."""
@@ -247,7 +268,7 @@ class Writer:
         if now - self._looked_at < 1:
             return False
         self._looked_at = now
-        return _identity(self.path) != self._identity
+        return identity(self.path) != self._identity
 
     def _disconnect(self) -> None:
         if self._db is not None:
@@ -278,7 +299,8 @@ class Writer:
             db.execute("PRAGMA busy_timeout = 0").fetchall()
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path leads to."""
     try:
         found = os.stat(path)
     except OSError:

@@ -24,7 +24,7 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         return Claim(jobs=replayed, now=now, ask_again_at=now)
     registry = state.registry
     also = [registry.meter(registry.require(name).name, None) for name in ask.also]
-    lost = finish(state, finishes) if finishes else []
+    lost = finish(state, finishes, now) if finishes else []
     lines = [state.line(name) for name in ask.queues]
     if ask.tasks is not None:
         _know(state, lines, ask.tasks)

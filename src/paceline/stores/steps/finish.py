@@ -12,9 +12,9 @@ from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
 
 
-def finish(state: State, finishes: Sequence[Finish]) -> list[str]:
+def finish(state: State, finishes: Sequence[Finish], at: Micros | None = None) -> list[str]:
     """End runs; returns the ids whose lease is lost, for which nothing was changed."""
-    now = state.now()
+    now = state.now() if at is None else at
     for hold in (hold for end in finishes for hold in end.holds if hold.create is None):
         state.registry.require(hold.limit)
     lost: list[str] = []

@@ -16,7 +16,7 @@ from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Us
 from paceline.stores.steps.claim import end_permit, take_back
 from paceline.stores.steps.finish import drop_reservations, hold_key
 from paceline.stores.steps.lanes import Keys
-from paceline.stores.steps.registry import LaneMeter
+from paceline.stores.steps.registry import LaneMeter, reconciled
 from paceline.stores.steps.state import Permit, State
 
 
@@ -28,6 +28,12 @@ def set_limits(state: State, limits: Sequence[Limit]) -> list[Changed]:
     for change in changed:
         state.limit_opened(change.new.name)
     return changed
+
+
+def are_declared(state: State, limits: Sequence[Limit]) -> bool:
+    """True when declaring these would change nothing."""
+    known = state.registry.limits
+    return all(known.get(limit.name) == reconciled(limit, known.get(limit.name)) for limit in limits)
 
 
 def drop_limit(state: State, name: str) -> bool:

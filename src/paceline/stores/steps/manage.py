@@ -32,12 +32,18 @@ def move(state: State, ids: Sequence[str], wanted: Move) -> None:
 def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> int:
     """The same move for every job of a queue that is in one state."""
     now = state.now()
-    rows = state.jobs_of(state.line(queue), from_state, now)
     if from_state not in MOVES[wanted]:
         raise MoveNotAllowed(queue, from_state, wanted)
-    for row in rows:
+    return move_rows(state, state.jobs_of(state.line(queue), from_state, now), from_state, wanted)
+
+
+def move_rows(state: State, rows: list[Row], from_state: JobState, wanted: Move) -> int:
+    """The same move for those of some jobs that are in one state."""
+    now = state.now()
+    found = [row for row in rows if row.seen(now) is from_state]
+    for row in found:
         _move_one(state, row, wanted, now)
-    return len(rows)
+    return len(found)
 
 
 def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
@@ -94,23 +100,32 @@ def drain(state: State, queue: str) -> int:
     """Remove what has not started."""
     line = state.line(queue)
     now = state.now()
-    rows = [*state.jobs_of(line, WAITING, now), *state.jobs_of(line, DELAYED, now)]
-    for row in rows:
-        remove(state, line, row)
+    return drain_rows(state, queue, [*state.jobs_of(line, WAITING, now), *state.jobs_of(line, DELAYED, now)])
+
+
+def drain_rows(state: State, queue: str, rows: list[Row]) -> int:
+    """Remove those of some jobs that have not started."""
+    found = [row for row in rows if row.state in NOT_STARTED]
+    for row in found:
+        remove(state, state.line(queue), row)
     state.sleepers.wake(queue)
-    return len(rows)
+    return len(found)
 
 
 def clean(state: State, queue: str, wanted: JobState, older_than: Micros) -> int:
     """Remove jobs that came into this state longer ago; running ones are never removed."""
-    now = state.now()
-    line = state.line(queue)
     if wanted is ACTIVE:
         raise MoveNotAllowed(queue, ACTIVE, "clean")
-    rows = [row for row in state.jobs_of(line, wanted, now) if now - _since(row, now) > older_than]
-    for row in rows:
-        remove(state, line, row)
-    return len(rows)
+    return clean_rows(state, queue, state.jobs_of(state.line(queue), wanted, state.now()), wanted, older_than)
+
+
+def clean_rows(state: State, queue: str, rows: list[Row], wanted: JobState, older_than: Micros) -> int:
+    """Remove those of some jobs that came into a state longer ago."""
+    now = state.now()
+    found = [row for row in rows if row.seen(now) is wanted and now - _since(row, now) > older_than]
+    for row in found:
+        remove(state, state.line(queue), row)
+    return len(found)
 
 
 def _since(row: Row, now: Micros) -> Micros:
@@ -122,8 +137,8 @@ def _since(row: Row, now: Micros) -> Micros:
 def obliterate(state: State, queue: str, force: bool) -> int:
     """Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone."""
     line = state.line(queue)
-    if line.counts[ACTIVE] and not force:
-        raise MoveNotAllowed(queue, ACTIVE, "obliterate while active jobs exist (stop the workers or use force=True)")
+    if not force:
+        refuse_active(line)
     rows = state.jobs_of(line, None, state.now())
     for row in rows:
         if row.state is ACTIVE:
@@ -137,6 +152,13 @@ def obliterate(state: State, queue: str, force: bool) -> int:
                 meter.clear()
     state.sleepers.wake(queue)
     return len(rows)
+
+
+def refuse_active(line: Line) -> None:
+    """A queue that works is not removed by accident."""
+    if line.counts[ACTIVE]:
+        what = "obliterate while active jobs exist (stop the workers or use force=True)"
+        raise MoveNotAllowed(line.name, ACTIVE, what)
 
 
 def pause(state: State, queue: str, task: str | None, group: str | None, paused: bool) -> None:
