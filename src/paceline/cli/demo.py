@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from collections import deque
+from tempfile import TemporaryDirectory
+from typing import TypeAlias
 
 import click
 
-from paceline import App, Concurrency, Job, Queue, Rate, RateLimited, Worker
+from paceline import App, Concurrency, Job, PacelineError, Queue, Rate, RateLimited, Store, Worker, open_store
 from paceline.options import JobOptions
 
 QUOTA, WINDOW = 20, 1.0
@@ -38,38 +41,57 @@ class Service:
         return 200
 
 
+Run: TypeAlias = tuple[Service, dict[str, int], float]
+"""What the service saw, how the jobs ended, and how long it took."""
+
+
 class TooManyRequests(Exception):
     """What a client library raises on a 429."""
 
 
 @click.command()
 @click.option("--jobs", default=100, show_default=True, help="How many webhooks to send.")
-def demo(jobs: int) -> None:
+@click.option("--store", "url", help="Where the jobs live; by default in a SQLite file that goes afterwards.")
+def demo(jobs: int, url: str | None) -> None:
     """Send webhooks to a service that allows 20 a second: first as fast as possible, then with limits."""
     if jobs < 1:
         raise click.BadParameter(f"{jobs} is wrong: expected at least 1", param_hint="--jobs")
-    storm = asyncio.run(_without_limits(jobs))
-    paced = asyncio.run(_with_limits(jobs))
+    with TemporaryDirectory() as folder:
+        storm, paced = asyncio.run(_both(jobs, url or f"sqlite:///{folder}/demo.db"))
     _compare(jobs, storm, paced)
 
 
-async def _without_limits(jobs: int) -> tuple[Service, dict[str, int], float]:
+async def _both(jobs: int, url: str) -> tuple[Run, Run]:
+    try:
+        store = open_store(url, namespace=f"demo-{os.getpid()}")
+        try:
+            await store.open()
+            return await _without_limits(jobs, store), await _with_limits(jobs, store)
+        finally:
+            for name in ("storm", "paced"):
+                await store.obliterate(name, True)
+            await store.close()
+    except PacelineError as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _without_limits(jobs: int, store: Store) -> Run:
     service = Service()
-    queue = Queue("storm", store="memory://")
+    queue = Queue("storm", store=store)
 
     async def deliver(job: Job[None]) -> None:
         if await service.post(job.group or "") == 429:
             raise TooManyRequests("429 Too Many Requests")
 
     await queue.add_many(_webhooks(jobs))
-    worker = Worker("storm", deliver, store="memory://", concurrency=20)
+    worker = Worker("storm", deliver, store=store, concurrency=20)
     took = await _watch("without limits", queue, worker, jobs)
     return service, await queue.counts(), took
 
 
-async def _with_limits(jobs: int) -> tuple[Service, dict[str, int], float]:
+async def _with_limits(jobs: int, store: Store) -> Run:
     service = Service()
-    app = App("memory://")
+    app = App(store)
     # The guard is for a service that counts arrivals: a request may travel a few milliseconds.
     app.limit("service", Rate(QUOTA, per=WINDOW, guard="20ms") & Concurrency(10), queues=["paced"])
     queue = app.queue("paced")
@@ -79,7 +101,7 @@ async def _with_limits(jobs: int) -> tuple[Service, dict[str, int], float]:
             raise RateLimited(limit="service")
 
     await queue.add_many(_webhooks(jobs))
-    worker = Worker("paced", deliver, store="memory://", concurrency=20)
+    worker = Worker("paced", deliver, store=store, concurrency=20)
     took = await _watch("with limits", queue, worker, jobs)
     return service, await queue.counts(), took
 
@@ -114,9 +136,7 @@ def _draw(title: str, counts: dict[str, int], jobs: int, seconds: float, *, end:
     click.echo(end, nl=False)
 
 
-def _compare(
-    jobs: int, storm: tuple[Service, dict[str, int], float], paced: tuple[Service, dict[str, int], float]
-) -> None:
+def _compare(jobs: int, storm: Run, paced: Run) -> None:
     click.echo()
     click.echo(f"{'':>15} {'429s':>6} {'failed':>7} {'delivered':>10} {'seconds':>8}   first of the tiny tenant after")
     for title, (service, counts, took) in (("without limits", storm), ("with limits", paced)):

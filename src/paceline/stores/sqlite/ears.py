@@ -6,9 +6,11 @@ import asyncio
 import contextlib
 import logging
 import os
+import selectors
 import socket
 import tempfile
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -92,15 +94,22 @@ class Ears:
             log.info("no socket beside %s (%s): the file is looked at instead", self._path, error)
             ear.close()
         else:
-            ear.settimeout(EVERY)
+            ear.setblocking(False)
             self._ear, self._address = ear, address
+            # A program that ends without closing leaves no socket behind.
+            weakref.finalize(ear, _unlink, address, os.getpid())
 
     def _hear(self) -> None:
         stop, ear = self._stop, self._ear
         look = Look(self._path)
+        waiting = selectors.DefaultSelector()
+        if ear is not None:
+            waiting.register(ear, selectors.EVENT_READ)
         while not stop.is_set():
             try:
-                told = self._wait(stop, ear)
+                told = _everything(ear) if ear is not None and waiting.select(EVERY) else []
+                if ear is None:
+                    stop.wait(EVERY)
                 if stop.is_set():
                     break
                 if told:
@@ -110,18 +119,7 @@ class Ears:
             except Exception as error:
                 log.warning("a message about %s could not be understood: %s", self._path, error)
         look.close()
-
-    def _wait(self, stop: threading.Event, ear: socket.socket | None) -> list[bytes]:
-        """Everything that has come, or nothing after a while."""
-        if ear is None:
-            stop.wait(EVERY)
-            return []
-        told: list[bytes] = []
-        with contextlib.suppress(TimeoutError, BlockingIOError, InterruptedError):
-            told.append(ear.recv(65536))
-            while True:
-                told.append(ear.recv(65536, socket.MSG_DONTWAIT))
-        return told
+        waiting.close()
 
     def _take(self, messages: list[bytes]) -> None:
         everyone = False
@@ -204,6 +202,21 @@ class Ears:
         if self._mouth is not None:
             self._mouth.close()
             self._mouth = None
+
+
+def _unlink(address: str, process: int) -> None:
+    if os.getpid() == process:
+        with contextlib.suppress(OSError):
+            os.unlink(address)
+
+
+def _everything(ear: socket.socket) -> list[bytes]:
+    """All messages that have come."""
+    told: list[bytes] = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            told.append(ear.recv(65536))
+    return told
 
 
 class Look:
