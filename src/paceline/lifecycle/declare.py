@@ -51,13 +51,17 @@ class Declarations:
         self.declared.pop(name, None)
         self._pending.pop(name, None)
 
-    async def ready(self) -> Store:
+    async def ready(self, within: object = None) -> Store:
         """The store, open and knowing every declared limit."""
         if not self.waiting:
             return self.store
         await self.store.open()
         # Until they are written they stay pending: another call that comes meanwhile writes them too, and waits.
         pending = list(self._pending.values())
+        if pending and within is not None:
+            # The caller may undo his transaction, and the limits with it: they are declared once more by the next call.
+            await self.store.set_limits(pending, within)
+            return self.store
         if pending:
             for change in await self.store.set_limits(pending):
                 log.warning(

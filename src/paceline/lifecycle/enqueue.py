@@ -14,7 +14,7 @@ async def enqueue(
     declarations: Declarations, jobs: Sequence[NewJob], *, result_type: Any = None, within: object = None
 ) -> list[Job[Any]]:
     """Store the jobs, all or none, and give their snapshots."""
-    store = await declarations.ready()
+    store = await declarations.ready(within)
     inserted = await store.insert(jobs, within)
     actions = StoreActions(declarations)
     return [Job(added.job, actions, result_type) for added in inserted]

@@ -271,8 +271,11 @@ class Store(Protocol):
 
     # limits
 
-    async def set_limits(self, limits: Sequence[Limit]) -> list[Changed]:
-        """Declare: new ones are added, other numbers replace, another scope is a `ConfigError`."""
+    async def set_limits(self, limits: Sequence[Limit], within: object = None) -> list[Changed]:
+        """Declare: new ones are added, other numbers replace, another scope is a `ConfigError`.
+
+        `within`: the caller's transaction, where a store would otherwise wait for it.
+        """
         ...
 
     async def drop_limit(self, name: str) -> bool:

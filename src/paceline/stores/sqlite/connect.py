@@ -48,6 +48,9 @@ def connect(path: Path, durability: str, check: Callable[[Any], object] | None =
             f"SQLite {sqlite3.sqlite_version} is too old: Paceline needs 3.38 or newer; "
             "install a newer one with: pip install 'paceline[sqlite]'"
         )
+    if path.exists() and not os.access(path, os.W_OK):
+        # Not even opened: SQLite would leave files beside it that nobody may write later.
+        raise StoreUnavailable(_why_not_opened(path) if not os.access(path, os.R_OK) else _read_only(path))
     db = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256)
     try:
         if check is not None:
@@ -97,6 +100,11 @@ def is_busy(error: BaseException) -> bool:
     return isinstance(error, sqlite3.OperationalError) and ("locked" in text or "busy" in text)
 
 
+def passes(error: BaseException) -> bool:
+    """True when the connection is as good as before: others write, or the disk is full."""
+    return is_busy(error) or "full" in str(error)
+
+
 @contextmanager
 def in_words(path: Path) -> Iterator[None]:
     """Errors of SQLite as errors that say what to do."""
@@ -116,10 +124,7 @@ def translated(path: Path, error: BaseException) -> StoreError:
     if "unable to open" in text:
         return StoreUnavailable(_why_not_opened(path))
     if "readonly" in text:
-        return StoreUnavailable(
-            f"{path} cannot be written: the file, its folder or its -wal file is read-only for this user; "
-            "nothing was changed"
-        )
+        return StoreUnavailable(_read_only(path))
     if "full" in text:
         return StoreUnavailable(f"the disk of {path} is full: nothing was changed; free some space and try again")
     if "not a database" in text:
@@ -132,6 +137,13 @@ def translated(path: Path, error: BaseException) -> StoreError:
     if "disk I/O" in text:
         return StoreUnavailable(f"{path} cannot be read or written ({text}): look at the disk; nothing was changed")
     return StoreError(f"{path}: {text}")
+
+
+def _read_only(path: Path) -> str:
+    return (
+        f"{path} cannot be written: the file, its folder or its -wal file is read-only for this user; "
+        "nothing was changed"
+    )
 
 
 def _why_not_opened(path: Path) -> str:

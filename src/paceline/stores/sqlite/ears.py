@@ -146,6 +146,7 @@ class Ears:
         news, replaced = look.news(self._state.space)
         if replaced:
             self.heard = 0
+            self._writer.look_again()
             self._writer.post(self._add, self._address, self._waits, writes=True)
         elif news <= self.heard:
             return

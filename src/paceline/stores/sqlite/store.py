@@ -18,9 +18,9 @@ from paceline.stores.sqlite.clock import BootClock
 from paceline.stores.sqlite.connect import DURABILITY, path_of
 from paceline.stores.sqlite.ears import Ears
 from paceline.stores.sqlite.state import PRUNED, SqliteState
-from paceline.stores.sqlite.within import insert_within
+from paceline.stores.sqlite.within import do_within
 from paceline.stores.sqlite.writer import Writer
-from paceline.stores.steps import claim, limits, read
+from paceline.stores.steps import claim, insert, limits, read
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 from paceline.stores.steps.store import StepStore
 
@@ -81,13 +81,15 @@ class SqliteStore(StepStore):
 
     async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
         if within is not None:
-            return insert_within(self, within, jobs)
+            return do_within(self, within, insert.insert, jobs)
         return await super().insert(jobs)
 
-    async def set_limits(self, declared: Sequence[Limit]) -> list[Changed]:
+    async def set_limits(self, declared: Sequence[Limit], within: object = None) -> list[Changed]:
         # Most programs declare what is declared already: no reason to wait for those who write.
         if await self._look(limits.are_declared, declared):
             return []
+        if within is not None:
+            return do_within(self, within, limits.set_limits, declared)
         return await super().set_limits(declared)
 
     async def move_all(self, queue: str, state: JobState, move: Move) -> int:

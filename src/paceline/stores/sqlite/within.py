@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.errors import ConfigError
-from paceline.job import NewJob
-from paceline.stores.interface import Inserted
 from paceline.stores.sqlite.connect import in_words
 from paceline.stores.sqlite.state import SqliteState
-from paceline.stores.steps.insert import insert
 from paceline.stores.steps.sleepers import Sleepers
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.store import SqliteStore
+
+
+T = TypeVar("T")
 
 
 class Cursors:
@@ -39,8 +39,8 @@ class Cursors:
         return cursor
 
 
-def insert_within(store: SqliteStore, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Insert with the caller's connection, in its transaction; one is begun if there is none."""
+def do_within(store: SqliteStore, connection: Any, step: Callable[..., T], *args: Any) -> T:
+    """Do a step with the caller's connection, in its transaction; one is begun if there is none."""
     _check(store, connection)
     db = Cursors(connection)
     state = SqliteState(store.clock, store.namespace, Sleepers())
@@ -51,7 +51,7 @@ def insert_within(store: SqliteStore, connection: Any, jobs: Sequence[NewJob]) -
         db.execute("SAVEPOINT paceline")
         try:
             state.begin(db)  # type: ignore[arg-type]
-            inserted = insert(state, jobs)
+            result = step(state, *args)
             if state.changed():
                 state.end()
         except BaseException:
@@ -62,7 +62,7 @@ def insert_within(store: SqliteStore, connection: Any, jobs: Sequence[NewJob]) -
                 connection.rollback()
             raise
         db.execute("RELEASE paceline")
-    return inserted
+    return result
 
 
 def _check(store: SqliteStore, connection: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import random
@@ -15,9 +16,9 @@ from typing import Any, TypeVar
 
 from paceline.clock import Clock
 from paceline.errors import PacelineError, StoreUnavailable
+from paceline.stores.sqlite import schema
 from paceline.stores.sqlite.clock import BootClock, anchor, is_anchored
-from paceline.stores.sqlite.connect import connect, in_words, is_busy, sqlite3, warn_of_network
-from paceline.stores.sqlite.schema import VERSION, prepare, version_of
+from paceline.stores.sqlite.connect import connect, in_words, is_busy, passes, sqlite3, warn_of_network
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
 
@@ -31,6 +32,9 @@ TOGETHER = 256
 LOG_PAGES = 4096
 """The write-ahead log is folded into the file when it is longer than this: 16 MiB."""
 FOLDING = 10_000_000
+"""Microseconds in which nobody else tries to fold."""
+FOLD_WAIT = 500
+"""Milliseconds to wait for those who read: a long reader must not hold up the writer."""
 SPACE = statements("space")
 
 
@@ -124,26 +128,13 @@ class Writer:
         self.state.forget()
 
     def _serve(self, steps: SimpleQueue[Step | None]) -> None:
-        while True:
-            step = steps.get()
-            if step is None:
-                return
-            batch = [step]
-            last = False
-            while len(batch) < TOGETHER:
-                try:
-                    more = steps.get_nowait()
-                except Empty:
-                    break
-                if more is None:
-                    last = True
-                    break
-                batch.append(more)
+        while batch := _next(steps):
             with self._lock:
                 self._do(batch)
             _answer(batch)
-            if last:
-                return
+        with self._lock:
+            if self._thread is None:
+                self._disconnect()
 
     async def close(self) -> None:
         """End the thread, when what is asked for is done, and let go of the file."""
@@ -152,8 +143,9 @@ class Writer:
             self._steps.put(None)
         if thread is not None:
             await asyncio.to_thread(thread.join)
-        with self._lock:
-            self._disconnect()
+        elif self.clock.virtual:
+            with self._lock:
+                self._disconnect()
 
     # transactions
 
@@ -165,6 +157,9 @@ class Writer:
                 self._transaction(batch)
         except BaseException as error:
             self.state.forget()
+            if not passes(error.__cause__ or error):
+                # A connection remembers what it found when it was made: a file that could not be written, for instance.
+                self._disconnect()
             if len(batch) > 1 and not isinstance(error, StoreUnavailable):
                 for step in batch:
                     self._do([step])
@@ -234,7 +229,7 @@ class Writer:
             return self._db
         self._disconnect()
         warn_of_network(self.path)
-        db = self._patiently(lambda: connect(self.path, self.durability, lambda db: version_of(db, self.path)))
+        db = self._patiently(lambda: connect(self.path, self.durability, lambda db: schema.version_of(db, self.path)))
         try:
             self._prepare(db)
         except BaseException:
@@ -252,11 +247,11 @@ class Writer:
         """Tables, clock and namespace. Where all is there nothing is written: the caller may hold the lock itself."""
         space = (self.state.namespace,)
         clock = self.clock if isinstance(self.clock, BootClock) else None
-        ready = version_of(db, self.path) == VERSION and (clock is None or is_anchored(db, clock))
+        ready = schema.version_of(db, self.path) == schema.VERSION and (clock is None or is_anchored(db, clock))
         if ready and db.execute(SPACE["find"], space).fetchone() is not None:
             return
         self._begin(db, True)
-        prepare(db, self.path)
+        schema.prepare(db, self.path)
         if clock is not None:
             anchor(db, clock)
         db.execute(SPACE["create"], space)
@@ -269,6 +264,10 @@ class Writer:
             return False
         self._looked_at = now
         return identity(self.path) != self._identity
+
+    def look_again(self) -> None:
+        """The path leads to another file: do not wait for the next look."""
+        self._looked_at = 0.0
 
     def _disconnect(self) -> None:
         if self._db is not None:
@@ -287,16 +286,34 @@ class Writer:
         try:
             mine = db.execute(SPACE["start_folding"], (now + FOLDING, now)).rowcount
             if mine:
-                db.execute("PRAGMA busy_timeout = 10000").fetchall()
+                db.execute(f"PRAGMA busy_timeout = {FOLD_WAIT}").fetchall()
                 busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 if busy:
-                    log.warning("the write-ahead log of %s could not be folded: somebody reads for too long", self.path)
-                db.execute("UPDATE paceline_file SET folding_until = 0")
+                    log.info("the write-ahead log of %s could not be folded yet: somebody reads", self.path)
+                else:
+                    db.execute("UPDATE paceline_file SET folding_until = 0")
         except sqlite3.Error as error:
             if not is_busy(error):
                 log.warning("the write-ahead log of %s could not be folded: %s", self.path, error)
         finally:
             db.execute("PRAGMA busy_timeout = 0").fetchall()
+
+
+def _next(steps: SimpleQueue[Step | None]) -> list[Step]:
+    """Everything that is asked for by now; nothing when it is time to end."""
+    batch: list[Step] = []
+    with contextlib.suppress(Empty):
+        step = steps.get()
+        while step is not None:
+            batch.append(step)
+            if len(batch) == TOGETHER:
+                break
+            step = steps.get_nowait()
+        else:
+            if batch:
+                # First what was asked for, then the end.
+                steps.put(None)
+    return batch
 
 
 def identity(path: Path) -> tuple[int, int] | None:

@@ -102,7 +102,7 @@ class StepStore:
 
     # limits
 
-    async def set_limits(self, declared: Sequence[Limit]) -> list[Changed]:
+    async def set_limits(self, declared: Sequence[Limit], within: object = None) -> list[Changed]:
         return await self._change(limits.set_limits, declared)
 
     async def drop_limit(self, name: str) -> bool:

@@ -57,7 +57,7 @@ WHERE state = :state AND state IN ('failed', 'cancelled') AND n >= :first AND n 
 SELECT n FROM paceline_life WHERE space = :space AND state = 'active' AND n >= :first AND n < :end ORDER BY n
 
 -- name: in_lanes
-SELECT w.n FROM paceline_class c JOIN paceline_lane l ON l.class = c.id JOIN paceline_wait w ON w.lane = l.id
+SELECT w.n FROM paceline_class c CROSS JOIN paceline_lane l ON l.class = c.id CROSS JOIN paceline_wait w ON w.lane = l.id
 WHERE c.queue = ?
 UNION ALL
 SELECT n FROM paceline_delayed WHERE queue = ? AND due_at <= ?

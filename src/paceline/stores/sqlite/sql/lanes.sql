@@ -70,9 +70,7 @@ SELECT id, until, id, grp FROM paceline_lane
 WHERE class = ? AND state = 2 AND waiting > 0 AND (until, id) > (?, ?) ORDER BY until, id LIMIT ?
 
 -- name: shut
-SELECT grp FROM paceline_lane WHERE class = :class AND state = 2 AND waiting > 0
-UNION ALL
-SELECT grp FROM paceline_lane WHERE class = :class AND state = 3 AND waiting > 0
+SELECT grp FROM paceline_lane WHERE class = :class AND state IN (2, 3) AND waiting > 0
 
 -- name: of_class
 SELECT grp FROM paceline_lane WHERE class = ?
@@ -118,16 +116,17 @@ INSERT INTO paceline_lane (id, class, grp, state, turn, filed, until, waiting)
 SELECT :ids + row_number() OVER (), home, grp, CASE WHEN paused THEN 4 ELSE 1 END, turn, filed, 0, 0
 FROM (SELECT DISTINCT new.value AS home, g.id AS grp, g.turn, g.filed,
              g.name IN (SELECT value FROM json_each(:paused)) AS paused
-      FROM paceline_lane l JOIN paceline_group g ON g.id = l.grp JOIN paceline_wait w ON w.lane = l.id
-      JOIN paceline_job j ON j.n = w.n JOIN json_each(:homes) new ON new.key = j.task
+      FROM paceline_lane l CROSS JOIN paceline_group g ON g.id = l.grp CROSS JOIN paceline_wait w ON w.lane = l.id
+      CROSS JOIN paceline_job j ON j.n = w.n CROSS JOIN json_each(:homes) new ON new.key = j.task
       WHERE l.class = :class)
 WHERE true ON CONFLICT (grp, class) DO NOTHING
 
 -- name: move_waits
 INSERT INTO paceline_wait
 SELECT home.id, w.priority, w.place, w.n
-FROM paceline_lane l JOIN paceline_wait w ON w.lane = l.id JOIN paceline_job j ON j.n = w.n
-JOIN json_each(:homes) new ON new.key = j.task JOIN paceline_lane home ON home.grp = l.grp AND home.class = new.value
+FROM paceline_lane l CROSS JOIN paceline_wait w ON w.lane = l.id CROSS JOIN paceline_job j ON j.n = w.n
+CROSS JOIN json_each(:homes) new ON new.key = j.task
+CROSS JOIN paceline_lane home ON home.grp = l.grp AND home.class = new.value
 WHERE l.class = :class
 
 -- name: drop_waits

@@ -118,7 +118,7 @@ CREATE TABLE paceline_lane (
 ) STRICT;
 CREATE INDEX paceline_lane_ready ON paceline_lane (class, turn, filed) WHERE state = 1 AND waiting > 0;
 CREATE INDEX paceline_lane_blocked ON paceline_lane (class, until, id) WHERE state = 2 AND waiting > 0;
-CREATE INDEX paceline_lane_parked ON paceline_lane (class, id) WHERE state = 3 AND waiting > 0;
+CREATE INDEX paceline_lane_class ON paceline_lane (class);
 
 CREATE TABLE paceline_wait (
     lane INTEGER NOT NULL, priority INTEGER NOT NULL, place INTEGER NOT NULL, n INTEGER NOT NULL,
