@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from paceline.job import ACTIVE, COMPLETED
+from paceline.job import ACTIVE, COMPLETED, FINISHED
 from paceline.stores.sqlite.rows import begin_columns, complete_columns, is_begin, job_columns, life_columns
 from paceline.stores.sqlite.statements import statements
 
@@ -90,6 +90,8 @@ def _lives(state: SqliteState) -> None:
         else:
             others.append(life_columns(state, row))
         row.saved = row.state
+        if row.state in FINISHED:
+            state.let_go(row)
     for name, rows in (("begin_life", begun), ("complete_life", completed), ("save_life", others)):
         if rows:
             state.db.executemany(JOBS[name], rows)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.clock import NEVER, Clock, Micros
+from paceline.errors import StoreUnavailable
 from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState, NewJob
 from paceline.stores.interface import Filter
 from paceline.stores.sqlite import save
@@ -29,7 +30,9 @@ JOBS = statements("jobs")
 LANES = statements("lanes")
 SPACE = statements("space")
 REMEMBERED = 20_000
-"""So many jobs and lanes stay in memory between transactions."""
+"""So many jobs stay in memory between transactions."""
+REMEMBERED_BYTES = 64 * 1024 * 1024
+"""And payloads of so much, all in all."""
 PRUNED = 5_000
 """So many finished jobs are removed at once: others want to write too."""
 
@@ -60,6 +63,10 @@ class SqliteState(State):
         """Look whether somebody else has written since."""
         self.db = db
         row = db.execute(SPACE["find"], (self.namespace,)).fetchone()
+        if row is None:
+            raise StoreUnavailable(
+                "the file was emptied or replaced while it was in use; nothing was changed, try again"
+            )
         self.space, version, rules_version, ears_version, news, latest, orders, fences, permits, self.ids = row
         self.orders, self.fences = orders, fences
         self._ids_before = self.ids
@@ -89,9 +96,13 @@ class SqliteState(State):
     def end(self) -> None:
         """Write what changed."""
         save.everything(self)
-        if self.outdated or len(self.rows) > REMEMBERED:
+        if self.outdated or len(self.rows) > REMEMBERED or self._weight > REMEMBERED_BYTES:
             self.version = -1
             self.outdated = False
+
+    def connected(self) -> None:
+        """The file may be another one, with a time of its own."""
+        self._latest = 0
 
     def forget(self) -> None:
         """The transaction was undone: nothing in memory is true."""
@@ -112,6 +123,7 @@ class SqliteState(State):
         self.last_claims: Any = LastClaims(self)
         self.waiting_permits: WaitingPermits = WaitingPermits()
         self._by_number: dict[int, SqliteRow] = {}
+        self._weight = 0
         self._queue_names: dict[int, str] = {}
         self.first_end: Micros = 0
         """No lease ends before this instant, as far as is known."""
@@ -148,6 +160,7 @@ class SqliteState(State):
         if row is None:
             row = self._by_number[columns[0]] = read_row(self, columns)
             self.rows[row.job.id] = row
+            self._weight += len(row.job.data)
         return row
 
     def row_by_number(self, number: int) -> Row | None:
@@ -171,6 +184,7 @@ class SqliteState(State):
         added.n = (line.number << QUEUE) + abs(row.order)
         self.rows[row.job.id] = row
         self._by_number[added.n] = added
+        self._weight += len(row.job.data)
         self.dirty.new[added] = None
         self.rows.absent.discard(row.job.id)  # type: ignore[attr-defined]
 
@@ -183,6 +197,11 @@ class SqliteState(State):
             del self.dirty.new[row]
         else:
             self.dirty.removed.append(row.n)
+
+    def let_go(self, row: SqliteRow) -> None:
+        """A finished job is written: nobody asks for it in a hurry."""
+        self.rows.pop(row.job.id, None)
+        self._by_number.pop(row.n, None)
 
     def touch(self, holder: Any) -> None:
         if isinstance(holder, Permit):

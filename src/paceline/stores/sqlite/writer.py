@@ -241,6 +241,7 @@ class Writer:
         self._identity = identity(self.path)
         self._looked_at = time.monotonic()
         self.state.forget()
+        self.state.connected()
         return db
 
     def _prepare(self, db: Any) -> None:
