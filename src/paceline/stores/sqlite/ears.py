@@ -101,7 +101,7 @@ class Ears:
 
     def _hear(self) -> None:
         stop, ear = self._stop, self._ear
-        look = Look(self._path)
+        look = Look(self._path, identity(self._path))
         waiting = selectors.DefaultSelector()
         if ear is not None:
             waiting.register(ear, selectors.EVENT_READ)
@@ -148,9 +148,12 @@ class Ears:
             self.heard = 0
             self._writer.look_again()
             self._writer.post(self._add, self._address, self._waits, writes=True)
-        elif news <= self.heard:
-            return
-        else:
+        elif news > self.heard:
+            # It may be this process's own, written but not yet told.
+            self._writer.settle()
+        if not replaced:
+            if news <= self.heard:
+                return
             self.missed += 1
             self.heard = news
         waiting = sorted(self._sleepers.waiters)
@@ -223,12 +226,12 @@ def _everything(ear: socket.socket) -> list[bytes]:
 class Look:
     """A connection that only looks whether the file has changed, or is another one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, known: tuple[int, int] | None) -> None:
         self._path = path
+        self._identity = known
         self._db: Any = None
         self._version = -1
         self._news = 0
-        self._identity: tuple[int, int] | None = None
 
     def news(self, space: int) -> tuple[int, bool]:
         """The number of the latest news, and whether the path leads to another file since the last look."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.limits import Limit
 from paceline.stores.sqlite.heap import LOWEST, Key, PagedHeap
 from paceline.stores.sqlite.statements import statements
@@ -160,6 +160,10 @@ class SqliteLane(Lane):
 
     def file_until(self, until: Micros) -> None:
         self.until = until
+        if until >= NEVER:
+            for meter in self.meters:
+                if not meter.parked:  # type: ignore[attr-defined]
+                    meter.parked = True  # type: ignore[attr-defined]
         super().file_until(until)
 
 

@@ -190,9 +190,15 @@ def _meters(state: SqliteState) -> None:
     if not alive:
         return
     state.db.executemany(LIMITS["save"], [meter.row() for meter in alive])
+    spent: list[tuple[int, int, int, int]] = []
+    folded: list[tuple[int, int, int]] = []
     for meter in alive:
-        meter.write_starts()
+        meter.write_starts(spent, folded)
         meter.changed = False
+    if spent:
+        state.db.executemany(LIMITS["save_spent"], spent)
+    if folded:
+        state.db.executemany(LIMITS["fold_spent"], folded)
 
 
 def _space(state: SqliteState) -> None:

@@ -14,9 +14,10 @@ from paceline.stores.interface import Filter
 from paceline.stores.sqlite import save
 from paceline.stores.sqlite.dirty import Dirty
 from paceline.stores.sqlite.line import PAGE, SqliteLine
-from paceline.stores.sqlite.meters import SqliteMeter, SqliteRegistry
+from paceline.stores.sqlite.meters import SqliteMeter
 from paceline.stores.sqlite.news import News
 from paceline.stores.sqlite.places import LastClaims, Lines, Permits, Rows, WaitingPermits, Workers
+from paceline.stores.sqlite.registry import SqliteRegistry
 from paceline.stores.sqlite.rows import QUEUE, SqliteRow, read_row
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import Keys, Lane
@@ -326,6 +327,19 @@ class SqliteState(State):
 
     def keys_text(self, keys: Keys) -> str:
         return json.dumps([(meter.number, cost) for meter, cost in keys])  # type: ignore[attr-defined]
+
+    def free(self, holder: str, keys: Keys) -> None:
+        # The lanes under a key are only looked for when one of them was parked.
+        meter: Any
+        for meter, _ in keys:
+            meter.leases.discard(holder)
+            if meter.parked:
+                meter.parked = False
+                if any([lane.unpark() for lane in meter.lanes]):
+                    self.sleepers.wake_all()
+            if meter.awaited:
+                meter.awaited = False
+                self.sleepers.wake_all()
 
     def lease(self, holders: Leased, until: Micros) -> None:
         self.first_end = min(self.first_end, until)

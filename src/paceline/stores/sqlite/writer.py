@@ -29,8 +29,8 @@ PATIENCE = 30.0
 """So many seconds a transaction waits for other programs before its callers are told."""
 TOGETHER = 256
 """So many steps share one transaction at most."""
-LOG_PAGES = 4096
-"""The write-ahead log is folded into the file when it is longer than this: 16 MiB."""
+LOG_PAGES = 8192
+"""The write-ahead log is folded into the file when it is longer than this: 32 MiB."""
 FOLDING = 10_000_000
 """Microseconds in which nobody else tries to fold."""
 FOLD_WAIT = 500
@@ -265,6 +265,11 @@ class Writer:
             return False
         self._looked_at = now
         return identity(self.path) != self._identity
+
+    def settle(self) -> None:
+        """Wait until what is written now is told."""
+        with self._lock:
+            return
 
     def look_again(self) -> None:
         """The path leads to another file: do not wait for the next look."""

@@ -152,7 +152,7 @@ CREATE TABLE paceline_meter (
     hold_reason TEXT,
     held_at INTEGER NOT NULL,
     refusals INTEGER NOT NULL,
-    awaited INTEGER NOT NULL,
+    awaited INTEGER NOT NULL,        -- 1: a sleeper waits for a finish, 2: a lane does
     reserved_by TEXT,
     reserved_until INTEGER NOT NULL,
     reserved_deadline INTEGER NOT NULL,
