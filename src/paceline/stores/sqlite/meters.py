@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
 SQL = statements("limits")
 _json = msgspec.json.encode
-_PLAIN = frozenset({"state", "number", "revision", "generation", "saved", "checked", "gone", "closed_until", "changed"})
+_PLAIN = frozenset(
+    {"whole", "state", "number", "revision", "generation", "saved", "checked", "gone", "closed_until", "changed"}
+)
 """What a meter knows about itself only: no reason to write it."""
 
 
@@ -71,12 +73,14 @@ class SqliteMeter(LaneMeter):
         "revision",
         "saved",
         "state",
+        "whole",
     )
 
     def __init__(self, state: SqliteState, key: Key, kind: Kind, number: int) -> None:
         self.state = state
         self.number = number
         self.changed = True  # not yet: marks count from the end of this method on
+        self.whole = True
         self.revision = 0
         self.generation = 0
         self.saved: list[tuple[Micros, int]] = []
@@ -93,8 +97,10 @@ class SqliteMeter(LaneMeter):
 
     def __setattr__(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
-        if name not in _PLAIN and not self.changed:
-            self.mark()
+        if name not in _PLAIN:
+            object.__setattr__(self, "whole", True)
+            if not self.changed:
+                self.mark()
 
     def mark(self) -> None:
         """Write this meter at the end of the transaction."""
@@ -147,7 +153,7 @@ class SqliteMeter(LaneMeter):
         generation, saved = self.generation, self.saved
         self._set_cells(fresh)
         self.generation, self.saved = generation, saved
-        self.changed = False
+        self.changed = self.whole = False
 
     def _read_window(self, index: int, window: Window, numbers: list[int]) -> Window:
         """Go on from the starts that are known: the log only grows, and is folded from its beginning."""
@@ -170,16 +176,30 @@ class SqliteMeter(LaneMeter):
     def row(self) -> tuple[Any, ...]:
         """Itself as a row."""
         name, group = self.key
-        self.revision += 1
-        cells = [
-            [part.word, *([cell.total, cell.base, cell.lost_at] if isinstance(part, Rate) else part.dump(cell))]
-            for part, cell in self.cells
-        ]
         waited_for = self.awaited + 2 * self.parked
         hold = (self.hold_until, self.hold_reason, self.held_at, self.refusals, waited_for)
         reservation = (self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place)
-        head = (self.number, self.state.space, name, group or "", self.revision, self.generation, self.leases.written())  # type: ignore[attr-defined]
-        return (*head, kind_text(self.kind), _json(cells).decode(), *hold, *reservation, self._idle_from())
+        self.revision += 1
+        head = (self.number, self.state.space, name, group or "", self.revision, self.generation)
+        self.whole = False
+        return (*head, self._leases(), kind_text(self.kind), self._cells(), *hold, *reservation, self._idle_from())
+
+    def counted(self) -> tuple[Any, ...]:
+        """What starts and finishes change."""
+        self.revision += 1
+        return self.revision, self._leases(), self._cells(), self._idle_from(), self.number
+
+    def _leases(self) -> int:
+        return self.leases.written()  # type: ignore[attr-defined,no-any-return]
+
+    def _cells(self) -> str:
+        cells = [
+            [part.word, cell.total, cell.base, cell.lost_at]
+            if isinstance(cell, Window)
+            else [part.word, *part.dump(cell)]
+            for part, cell in self.cells
+        ]
+        return _json(cells).decode()
 
     def _idle_from(self) -> Micros | None:
         if len(self.leases) or self.refusals or self.reserved_by is not None:

@@ -189,7 +189,12 @@ def _meters(state: SqliteState) -> None:
     state.dirty.meters.clear()
     if not alive:
         return
-    state.db.executemany(LIMITS["save"], [meter.row() for meter in alive])
+    whole = [meter for meter in alive if meter.whole]
+    counted = [meter for meter in alive if not meter.whole]
+    if counted:
+        state.db.executemany(LIMITS["save_counted"], [meter.counted() for meter in counted])
+    if whole:
+        state.db.executemany(LIMITS["save"], [meter.row() for meter in whole])
     spent: list[tuple[int, int, int, int]] = []
     folded: list[tuple[int, int, int]] = []
     for meter in alive:

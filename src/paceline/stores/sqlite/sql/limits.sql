@@ -21,6 +21,9 @@ ON CONFLICT (id) DO UPDATE SET
     reserved_until = excluded.reserved_until, reserved_deadline = excluded.reserved_deadline,
     reserved_place = excluded.reserved_place, idle_from = excluded.idle_from
 
+-- name: save_counted
+UPDATE paceline_meter SET revision = ?, leases = ?, cells = ?, idle_from = ? WHERE id = ?
+
 -- name: spent
 SELECT at, total FROM paceline_spent WHERE meter = ? AND part = ? AND at >= ? ORDER BY at
 
