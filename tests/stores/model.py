@@ -376,7 +376,8 @@ class Model:
                 else:
                     self.start(chosen, ask)
                     started.append(chosen)
-        self.last_claims[ask.worker] = (ask.claim_id, [(job.new.id, job.fence) for job in started])
+        if started or finishes:
+            self.last_claims[ask.worker] = (ask.claim_id, [(job.new.id, job.fence) for job in started])
         self.leased(started, self.now + ask.lease)
         return Answer(started, lost)
 

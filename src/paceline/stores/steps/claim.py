@@ -42,7 +42,9 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     _take_turns(state, ask, choosing, lines, started)
     if started:
         state.lease([(row, row.fence) for row in started], now + ask.lease)
-    state.last_claims[ask.worker] = (ask.claim_id, [(row.job.id, row.fence) for row in started])
+    if started or finishes:
+        # A claim that did nothing needs no memory: asked again, it is simply asked.
+        state.last_claims[ask.worker] = (ask.claim_id, [(row.job.id, row.fence) for row in started])
     again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
     for lane in choosing.skipped:
         lane.unpark()
