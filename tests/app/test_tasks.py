@@ -264,7 +264,7 @@ async def test_enqueue_sync_inside_a_running_loop_does_not_deadlock(app: App) ->
 async def test_enqueue_sync_inside_a_loop_is_an_error_where_the_store_would_block_it(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(type(app.store), "never_blocks", False)
+    monkeypatch.setattr(app.store, "never_blocks", False)
     with pytest.raises(ConfigError, match=r"await enqueue\(\)"):
         app.task()(plain).enqueue_sync(1)
     assert sum((await app.queue().counts()).values()) == 0
