@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python bench/child.py drain ours-off 20000` prints JSON.
+"""One measurement in a process of its own: `python bench/child.py drain ours-0 20000` prints JSON.
 
 With `--profile` it prints where the time went instead.
 """
@@ -12,10 +12,12 @@ import gc
 import json
 import pstats
 import sys
+import tempfile
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
-from adapters.interface import LimiterAdapter, QueueAdapter
+from adapters.interface import FileQueueAdapter, Lap, LimiterAdapter, QueueAdapter
 
 PATTERNS = ("granted", "sliding", "refused")
 
@@ -30,6 +32,25 @@ def queue_adapter(system: str) -> QueueAdapter:
     from adapters.ours import OursQueue
 
     return OursQueue(int(numbers[1]) if len(numbers) > 1 else 100, int(numbers[0]))
+
+
+def file_adapter(system: str, file: Path, limit: tuple[int, int] | None = None) -> FileQueueAdapter:
+    """`ours-<durability>-<shape>`, `litequeue`, `huey-<threads>` or `huey-<threads>-default`, on a file.
+
+    `limit` is the number of starts, and in how many seconds.
+    """
+    name, *words = system.split("-")
+    if name == "litequeue":
+        from adapters.litequeue_sqlite import LitequeueSqlite
+
+        return LitequeueSqlite(file)
+    if name == "huey":
+        from adapters.huey_sqlite import HueySqlite
+
+        return HueySqlite(file, int(words[0]), limit, fsync=None if "default" in words else False)
+    from adapters.ours_sqlite import OursSqlite
+
+    return OursSqlite(file, *words, limit=limit)
 
 
 def limiter_adapter(system: str) -> LimiterAdapter:
@@ -69,6 +90,70 @@ async def flat(system: str, n: int, profile: cProfile.Profile | None) -> dict[st
     return await measure(SHAPES[system], n, settle)
 
 
+async def sqlite_drain(system: str, jobs: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        adapter = file_adapter(system, Path(folder) / "jobs.db")
+        await adapter.setup(jobs)
+        settle()
+        if profile is not None:
+            profile.enable()
+        lap = await adapter.drain()
+        await adapter.close()
+    return {"name": adapter.name, "seconds": lap.seconds, "cpu": lap.cpu, "n": jobs}
+
+
+async def sqlite_add(system: str, jobs: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    """`<system>:<way>`: singly, together (50 tasks) or bulk (1,000 at a time)."""
+    system, way = system.split(":")
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        adapter: Any = file_adapter(system, Path(folder) / "jobs.db")
+        settle()
+        if profile is not None:
+            profile.enable()
+        lap: Lap
+        if way == "together":
+            lap = await adapter.add_together(jobs, 50)
+        elif way == "bulk":
+            lap = await adapter.add_in_bulk(jobs, 1_000)
+        else:
+            lap = await adapter.add_singly(jobs)
+        await adapter.close()
+    return {"name": adapter.name, "seconds": lap.seconds, "cpu": lap.cpu, "n": jobs}
+
+
+async def sqlite_latency(system: str, samples: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    from processes import latency
+
+    return await latency(system, samples)
+
+
+async def sqlite_use(system: str, jobs: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    """`<system>:<processes>`."""
+    from processes import use
+
+    system, processes = system.split(":")
+    return await use(system, int(processes), jobs)
+
+
+async def sqlite_flat(system: str, n: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    """`large` or `middle`."""
+    from flat import measure_file
+
+    return await measure_file(system, n, settle)
+
+
+SUITES = {
+    "drain": drain,
+    "limiter": limiter,
+    "flat": flat,
+    "sqlite-drain": sqlite_drain,
+    "sqlite-add": sqlite_add,
+    "sqlite-latency": sqlite_latency,
+    "sqlite-use": sqlite_use,
+    "sqlite-flat": sqlite_flat,
+}
+
+
 def settle() -> None:
     """The same for all: what set-up left is taken out of the collector's sight, then the collector works as usual."""
     gc.collect()
@@ -86,14 +171,13 @@ def run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=["drain", "limiter", "flat"])
+    parser.add_argument("suite", choices=SUITES)
     parser.add_argument("system")
     parser.add_argument("n", type=int)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    suite = {"drain": drain, "limiter": limiter, "flat": flat}[options.suite]
     profile = cProfile.Profile() if options.profile else None
-    result = run(suite(options.system, options.n, profile))
+    result = run(SUITES[options.suite](options.system, options.n, profile))
     if profile is not None:
         profile.disable()
         pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(40)

@@ -25,12 +25,18 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join([line(head), line(["-" * width for width in widths]), *(line(row) for row in rows)])
 
 
-def verdict(what: str, ours: Numbers, theirs: Numbers, target: float, *, at_most: bool = False) -> str:
+def verdict(what: str, ours: Numbers, theirs: Numbers, target: float | None, *, at_most: bool = False) -> str:
     """The ratio of the medians decides; that of the best rounds and the range over the rounds tell how sure it is."""
     ratio = median(ours) / median(theirs)
     pick = min if at_most else max
     best = pick(ours) / pick(theirs)
     rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
-    reached = ratio <= target if at_most else ratio >= target
-    words = f"target {'at most ' if at_most else ''}{target:g}x: {'reached' if reached else 'not reached'}"
-    return f"{what}: {ratio:.2f}x, best {best:.2f}x, rounds {min(rounds):.2f} to {max(rounds):.2f}; {words}"
+    line = f"{what}: {ratio:.2f}x, best {best:.2f}x, rounds {min(rounds):.2f} to {max(rounds):.2f}"
+    if target is None:
+        return line
+    yes = ratio <= target if at_most else ratio >= target
+    return f"{line}; target {'at most ' if at_most else ''}{target:g}x: {reached(yes)}"
+
+
+def reached(yes: bool) -> str:
+    return "reached" if yes else "not reached"

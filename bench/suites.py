@@ -1,4 +1,4 @@
-"""The three suites: which systems are measured, and what is said about the numbers."""
+"""The suites in memory: which systems are measured, and what is said about the numbers."""
 
 from __future__ import annotations
 
@@ -40,23 +40,21 @@ def drain_report(results: Results) -> str:
     rows = [
         [
             runs[0]["name"],
-            f"{median(_rates(runs)):,.0f}",
-            f"{report.spread(_rates(runs)):.0%}",
-            f"{median(_rates(runs, 'cpu')):,.0f}",
+            f"{median(rates(runs)):,.0f}",
+            f"{report.spread(rates(runs)):.0%}",
+            f"{median(rates(runs, 'cpu')):,.0f}",
             f"{median(run['cpu'] / run['n'] for run in runs) * 1e6:.1f}",
         ]
         for runs in results.values()
     ]
     lines = [report.table(["drain of no-op jobs", "jobs/s", "spread", "jobs/cpu-s", "cpu us/job"], rows), ""]
     peers = [runs for system, runs in results.items() if system.startswith("pgqueuer")]
-    best = max(peers, key=lambda runs: median(_rates(runs)))
+    best = max(peers, key=lambda runs: median(rates(runs)))
     for system, runs in results.items():
         if system.startswith("ours"):
             what = f"{runs[0]['name']} / {best[0]['name']}"
-            lines.append(report.verdict(what, _rates(runs), _rates(best), SPEED))
-            lines.append(
-                report.verdict("  the same by processor time", _rates(runs, "cpu"), _rates(best, "cpu"), SPEED)
-            )
+            lines.append(report.verdict(what, rates(runs), rates(best), SPEED))
+            lines.append(report.verdict("  the same by processor time", rates(runs, "cpu"), rates(best, "cpu"), SPEED))
     return "\n".join(lines)
 
 
@@ -75,8 +73,8 @@ def limiter_report(results: Results) -> str:
     rows = [
         [
             f"{system.split('-')[1]}: {runs[0]['name']}",
-            f"{median(_rates(runs)):,.0f}",
-            f"{report.spread(_rates(runs)):.0%}",
+            f"{median(rates(runs)):,.0f}",
+            f"{report.spread(rates(runs)):.0%}",
             f"{median(run['cpu'] / run['n'] for run in runs) * 1e6:.2f}",
         ]
         for system, runs in results.items()
@@ -84,14 +82,12 @@ def limiter_report(results: Results) -> str:
     lines = [report.table(["limiter, at most 1,000", "calls/s", "spread", "cpu us/call"], rows), ""]
     for pattern in GRANTS:
         ours, theirs = results[f"ours-{pattern}"], results[f"limits-{pattern}"]
-        lines.append(report.verdict(f"{pattern}: ours / limits", _rates(ours), _rates(theirs), LIMITER))
-        lines.append(
-            report.verdict("  the same by processor time", _rates(ours, "cpu"), _rates(theirs, "cpu"), LIMITER)
-        )
+        lines.append(report.verdict(f"{pattern}: ours / limits", rates(ours), rates(theirs), LIMITER))
+        lines.append(report.verdict("  the same by processor time", rates(ours, "cpu"), rates(theirs, "cpu"), LIMITER))
     return "\n".join(lines)
 
 
-def _rates(runs: list[dict[str, Any]], by: str = "seconds") -> list[float]:
+def rates(runs: list[dict[str, Any]], by: str = "seconds") -> list[float]:
     return [run["n"] / run[by] for run in runs]
 
 

@@ -1,10 +1,12 @@
-"""What the runner asks of a system: a queue to drain, or a limiter to ask."""
+"""What the runner asks of a system: a queue to drain, a file to add to and to serve, or a limiter to ask."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 WINDOW = 1_000
 """Every limiter is measured with this maximum, so that windows fill and slide alike."""
@@ -35,6 +37,34 @@ class QueueAdapter(Protocol):
     async def drain(self) -> Lap:
         """Run them all; from the first start to the last finish."""
         ...
+
+
+PAYLOAD: dict[str, Any] = {"to": "ada@example.org", "subject": "Hello", "number": 7}
+"""What every job in a file carries; its handler gets it decoded."""
+
+
+class FileQueueAdapter(QueueAdapter, Protocol):
+    """A job queue in a SQLite file, which it gets when it is made. A drain ends with the last acknowledgement."""
+
+    async def add_singly(self, jobs: int) -> Lap:
+        """Add jobs, one after the other."""
+        ...
+
+    async def serve(self, handle: Callable[[Any], None], stop: threading.Event) -> None:
+        """In a worker process: call `handle` with the payload of each job until `stop` is set."""
+
+    async def add(self, payload: Any) -> None:
+        """In another process: add one job."""
+
+    async def add_all(self, payload: Any, jobs: int) -> None:
+        """In another process: add so many, the fastest way there is."""
+
+    async def starts(self) -> list[int]:
+        """The starts as the system itself stamped them, in microseconds; none if it keeps no such log."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the file."""
 
 
 class LimiterAdapter(Protocol):
@@ -76,4 +106,35 @@ class Stopwatch:
         """The time of all jobs; asked when the worker has ended, so that a job that ran twice is seen."""
         if self.count != self.jobs:
             raise AssertionError(f"{self.count} runs of {self.jobs} jobs")
+        return self.ended.since(self.started)
+
+
+class AckStopwatch:
+    """The first run of a handler starts the time; the last acknowledgement that is written ends it."""
+
+    def __init__(self, jobs: int) -> None:
+        self.jobs = jobs
+        self.runs = self.acknowledged = 0
+        self.started = self.ended = Lap(0, 0)
+        self.done = threading.Event()
+
+    def run(self, payload: Any) -> None:
+        """What every handler calls."""
+        self.runs += 1
+        if self.runs == 1:
+            self.started = Lap.now()
+        if payload != PAYLOAD:
+            raise AssertionError(f"another payload came back: {payload!r}")
+
+    def acknowledge(self, jobs: int = 1) -> None:
+        """So many more are written as done."""
+        self.acknowledged += jobs
+        if self.acknowledged >= self.jobs and not self.done.is_set():
+            self.ended = Lap.now()
+            self.done.set()
+
+    def lap(self) -> Lap:
+        """The time of all jobs; asked when the worker has ended, so that a job that ran twice is seen."""
+        if (self.runs, self.acknowledged) != (self.jobs, self.jobs):
+            raise AssertionError(f"{self.runs} runs and {self.acknowledged} acknowledgements of {self.jobs} jobs")
         return self.ended.since(self.started)
