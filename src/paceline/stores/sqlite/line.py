@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SQL = statements("lanes")
 JOBS = statements("jobs")
-PAGE = 64
+PAGE = 8
 
 
 class Groups:

@@ -67,7 +67,9 @@ class Writer:
         self._db: Any = None
         self._lock = threading.RLock()
         self._starting = threading.Lock()
-        self._steps: SimpleQueue[Step | None] = SimpleQueue()
+        self._steps: SimpleQueue[list[Step]] = SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[Step]] = {}
+        """What callers of one event loop ask for in one round: handed over together."""
         self._thread: threading.Thread | None = None
         self._identity: tuple[int, int] | None = None
         self._looked_at = 0.0
@@ -93,7 +95,7 @@ class Writer:
             with self._lock:
                 self._do([step])
         else:
-            self._put(step)
+            self._put([step])
 
     def now(self, call: Callable[..., T], *args: Any) -> T:
         """Look on the spot, in the caller's thread."""
@@ -105,11 +107,21 @@ class Writer:
         return step.result  # type: ignore[no-any-return]
 
     def _post(self, step: Step) -> None:
-        step.loop = asyncio.get_running_loop()
-        step.future = step.loop.create_future()
-        self._put(step)
+        step.loop = loop = asyncio.get_running_loop()
+        step.future = loop.create_future()
+        gathered = self._gathered.get(loop)
+        if gathered is None:
+            self._gathered[loop] = [step]
+            loop.call_soon(self._hand_over, loop)
+        else:
+            gathered.append(step)
 
-    def _put(self, step: Step) -> None:
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        steps = self._gathered.pop(loop, None)
+        if steps:
+            self._put(steps)
+
+    def _put(self, steps: list[Step]) -> None:
         with self._starting:
             if self._thread is None:
                 # A queue of its own for each thread: nobody else can take the word that ends it.
@@ -118,7 +130,7 @@ class Writer:
                     target=self._serve, args=(self._steps,), name="paceline-sqlite", daemon=True
                 )
                 self._thread.start()
-            self._steps.put(step)
+            self._steps.put(steps)
 
     def forked(self) -> None:
         """A child process has the connection and the locks of its parent: it must not use them, nor close the file."""
@@ -127,7 +139,7 @@ class Writer:
         self._lock, self._starting = threading.RLock(), threading.Lock()
         self.state.forget()
 
-    def _serve(self, steps: SimpleQueue[Step | None]) -> None:
+    def _serve(self, steps: SimpleQueue[list[Step]]) -> None:
         while batch := _next(steps):
             with self._lock:
                 self._do(batch)
@@ -138,9 +150,10 @@ class Writer:
 
     async def close(self) -> None:
         """End the thread, when what is asked for is done, and let go of the file."""
+        self._hand_over(asyncio.get_running_loop())
         with self._starting:
             thread, self._thread = self._thread, None
-            self._steps.put(None)
+            self._steps.put([])
         if thread is not None:
             await asyncio.to_thread(thread.join)
         elif self.clock.virtual:
@@ -305,20 +318,17 @@ class Writer:
             db.execute("PRAGMA busy_timeout = 0").fetchall()
 
 
-def _next(steps: SimpleQueue[Step | None]) -> list[Step]:
+def _next(steps: SimpleQueue[list[Step]]) -> list[Step]:
     """Everything that is asked for by now; nothing when it is time to end."""
-    batch: list[Step] = []
+    batch = steps.get()
     with contextlib.suppress(Empty):
-        step = steps.get()
-        while step is not None:
-            batch.append(step)
-            if len(batch) == TOGETHER:
-                break
-            step = steps.get_nowait()
-        else:
-            if batch:
+        while batch and len(batch) < TOGETHER:
+            more = steps.get_nowait()
+            if not more:
                 # First what was asked for, then the end.
-                steps.put(None)
+                steps.put([])
+                break
+            batch += more
     return batch
 
 
