@@ -273,10 +273,10 @@ class SqliteLine(Line):
         homes: dict[str, Any] = {task: self.class_for(task) for task in sorted(cls.tasks)}
         state.write_all()
         where = {"class": number, "homes": json.dumps({task: home.number for task, home in homes.items()})}
-        lanes = state.db.execute(
-            SQL["add_homes"], {**where, "ids": state.ids, "paused": json.dumps(sorted(self.paused_groups))}
-        )
-        state.ids += len(homes) * max(lanes.rowcount, 0) + 1
+        paused = json.dumps(sorted(self.paused_groups))
+        state.db.execute(SQL["add_homes"], {**where, "ids": state.ids, "paused": paused})
+        (taken,) = state.db.execute(SQL["last_lane"]).fetchone()
+        state.ids = max(state.ids, taken or 0)
         state.db.execute(SQL["move_waits"], where)
         state.db.execute(SQL["drop_waits"], (number,))
         state.db.execute(SQL["drop_lanes"], (number,))

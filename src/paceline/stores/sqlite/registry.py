@@ -54,6 +54,7 @@ class SqliteRegistry(Registry):
             self.forget_meters()
         for key in [key for key, meter in self.meters.items() if not meter.revision]:  # type: ignore[attr-defined]
             del self.meters[key]
+            del self.by_limit[key[0]][key]
         self.reserved.clear()
         rows = self.state.db.execute(SQL["reserved"], (self.state.space,)).fetchall()
         for meter in [self.meter(name, group or None) for name, group in rows]:

@@ -121,6 +121,9 @@ FROM (SELECT DISTINCT new.value AS home, g.id AS grp, g.turn, g.filed,
       WHERE l.class = :class)
 WHERE true ON CONFLICT (grp, class) DO NOTHING
 
+-- name: last_lane
+SELECT max(id) FROM paceline_lane
+
 -- name: move_waits
 INSERT INTO paceline_wait
 SELECT home.id, w.priority, w.place, w.n

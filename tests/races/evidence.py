@@ -1,0 +1,159 @@
+"""What a run left behind, gathered from the store and from the handlers' own notes, in the words of the checkers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from paceline import App, Concurrency, Job, Queue, Rate
+from paceline.limits import Kind
+
+from .checkers import Begun, Busy, Ended, Started, crowded_windows, crowds, in_each_group, prompt
+from .crew import Crew, Member
+from .program import EVERYTHING, LIMITS, micros, monotonic
+
+PROMPT = 25_000
+"""µs: how much later than the quickest a handler may begin to be judged by its own clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """How far the store's clock is in front of the monotonic one, in µs: at least and at most."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that is known after a run."""
+
+    starts: list[Started]
+    jobs: dict[str, Job[Any]]
+    ends: list[Ended]
+    begun: list[Begun]
+    handlers: list[Busy]
+    """When each handler certainly ran, on the monotonic clock."""
+    finished: dict[tuple[str, int], bool]
+    """The starts whose handlers came to their end, and whether their process was killed later on."""
+    completions: list[str]
+    """The jobs whose completion the store accepted from a worker, as the workers noted it."""
+    results: dict[str, Any]
+    """What the store keeps as the result of completed jobs: handlers return the start they belong to."""
+    ahead: Ahead
+
+    @property
+    def end_of(self) -> dict[str, Ended]:
+        return {end.job: end for end in self.ends}
+
+
+async def gather(app: App, crew: Crew, lease: int) -> Evidence:
+    """Read the store and the notes."""
+    queue = app.queue()
+    ahead = await clock_ahead(app)
+    jobs = await all_jobs(queue)
+    member_of = {member.pid: member for member in crew.members}
+    begins = crew.notes("begin")
+    ends = {(note["job"], note["started_at"]): note for note in crew.notes("end")}
+    handlers = []
+    for note in begins:
+        end = ends.get((note["job"], note["started_at"]))
+        # Its slot was its own for a lease from its start at least: a process that stalls for longer may lose it.
+        leased_until = note["started_at"] - ahead.most + lease
+        ran_until = _last_sign_of_life(note, end, member_of[note["pid"]]) // 1000
+        handlers.append(
+            Busy(note["job"], note["at"] // 1000, min(ran_until, leased_until), note["task"], note["group"])
+        )
+    return Evidence(
+        starts=[Started(each.job_id, micros(each.at), each.task, each.group) for each in await queue.starts()],
+        jobs={job.id: job for job in jobs},
+        ends=[Ended(job.id, str(job.state), job.finished_at and micros(job.finished_at)) for job in jobs],
+        begun=[Begun(note["job"], note["at"] // 1000, note["started_at"]) for note in begins],
+        handlers=handlers,
+        finished={which: member_of[note["pid"]].killed_at is not None for which, note in ends.items()},
+        completions=[note["job"] for note in crew.notes("completed")],
+        results={job.id: job.result_value for job in jobs if str(job.state) == "completed"},
+        ahead=ahead,
+    )
+
+
+def _last_sign_of_life(begin: dict[str, Any], end: dict[str, Any] | None, member: Member) -> int:
+    """A handler ran until it said so; one that was killed ran until then."""
+    if end is not None:
+        return int(end["at"])
+    return member.killed_at if member.killed_at is not None else int(begin["at"])
+
+
+async def all_jobs(queue: Queue) -> list[Job[Any]]:
+    """Every job of a queue, page by page."""
+    found: list[Job[Any]] = []
+    while page := await queue.list(limit=1000, after=found[-1] if found else None):
+        found += page
+    return found
+
+
+async def clock_ahead(app: App) -> Ahead:
+    """Ask the store for its time between two looks at the monotonic clock; the narrowest of a few tries counts."""
+    tries = []
+    queue = app.queue("clock")
+    for _ in range(10):
+        before = monotonic()
+        at = micros((await queue.add("look")).created_at)
+        after = monotonic()
+        tries.append(Ahead(at - after // 1000 - 1, at - before // 1000 + 1))
+    return min(tries, key=lambda each: each.most - each.least)
+
+
+# limits
+
+
+def under(limit: str, of: Iterable[Any]) -> list[Any]:
+    """The starts or intervals that a limit of the program counts."""
+    return [each for each in of if each.task in (limit, EVERYTHING)]
+
+
+def broken_limits(starts: Iterable[Started], busy: Iterable[Busy]) -> list[str]:
+    """What is wrong with every limit of the program: rates by the log of starts, slots by the intervals."""
+    log, intervals = list(starts), list(busy)
+    wrong = []
+    for name, (kind, scope) in LIMITS.items():
+        of = under(name, log if isinstance(kind, Rate) else intervals)
+        check = partial(_broken, kind)
+        wrong += [f"{name}: {each}" for each in (in_each_group(check, of) if scope else check(of))]
+    return wrong
+
+
+def _broken(kind: Kind, of: list[Any]) -> list[str]:
+    if isinstance(kind, Rate):
+        return crowded_windows(of, kind.max, kind.window)
+    assert isinstance(kind, Concurrency)
+    return crowds(of, kind.max)
+
+
+def crowded_beginnings(evidence: Evidence) -> list[str]:
+    """Rates that were broken on the handlers' own clock, as far as a promise about starts reaches there.
+
+    A handler begins later than its start, and two of them come closer together when the first one is later. What
+    follows for those that began promptly is the limit in a window that is shorter by what promptly means.
+    """
+    task_of = {(start.job, start.at): start for start in evidence.starts}
+    begun = [
+        Started(each.job, each.at, start.task, start.group)
+        for each in prompt(evidence.begun, PROMPT)
+        if (start := task_of.get((each.job, each.started_at))) is not None
+    ]
+    wrong = []
+    for name, (kind, scope) in LIMITS.items():
+        if isinstance(kind, Rate):
+            check = partial(crowded_windows, most=kind.max, per=kind.window - PROMPT)
+            mine = under(name, begun)
+            wrong += [f"{name}: {each}" for each in (in_each_group(check, mine) if scope else check(mine))]
+    return wrong
+
+
+async def is_empty(app: App) -> bool:
+    """True when nothing waits or runs."""
+    counts = await app.queue().counts()
+    return not (counts["waiting"] or counts["delayed"] or counts["active"])
