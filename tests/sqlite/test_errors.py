@@ -295,7 +295,7 @@ async def test_on_a_full_disk_none_of_many_is_added_and_nothing_is_started(store
 
 
 FULL = """
-import asyncio, resource, sys
+import asyncio, os, resource, sys
 from paceline import Queue, StoreUnavailable, Worker, open_store
 store = open_store("sqlite:///" + sys.argv[1], durability="normal")
 queue = Queue("line", store=store)
@@ -310,7 +310,8 @@ async def main():
         added.append((await queue.add("work", "first")).id)
         while not done:
             await asyncio.sleep(0.01)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+        room = os.path.getsize(sys.argv[1] + "-wal") + 400_000
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
         try:
             for number in range(1000):
                 added.append((await queue.add("work", "x" * 1000)).id)
