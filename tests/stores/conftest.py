@@ -20,6 +20,7 @@ from paceline.clock import Micros
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
+from ..servers import empty_redis
 from .builders import SECOND, us
 
 T = TypeVar("T")
@@ -85,8 +86,14 @@ def memory(folder: Path, clock: ManualClock) -> Opener:
     return cache(lambda namespace: open_store("memory://", namespace=namespace, clock=clock))
 
 
+def redis(folder: Path, clock: ManualClock) -> Opener:
+    url = empty_redis()
+    return lambda namespace: open_store(url, namespace=namespace, clock=clock)
+
+
 STORES: dict[str, Callable[[Path, ManualClock], Opener]] = {
     "memory": memory,
+    "redis": redis,
 }
 
 

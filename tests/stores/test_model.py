@@ -25,6 +25,7 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
+from ..servers import empty_redis
 from .histories import HISTORIES, History
 from .model import NEVER, Key, Model, ModelJob
 
@@ -32,6 +33,7 @@ START = 1_000_000
 EXAMPLES = int(os.environ.get("PACELINE_MODEL_EXAMPLES", "150"))
 OPENERS: dict[str, Callable[[Any], Store]] = {
     "memory": lambda clock: open_store("memory://", clock=clock),
+    "redis": lambda clock: open_store(empty_redis(), clock=clock),
 }
 """A further store is one line here: a function of a clock that gives a new, empty store."""
 

@@ -1,0 +1,156 @@
+"""Runs scripts: a connection for each event loop, opened when needed, found again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from paceline.errors import ConfigError, StoreUnavailable
+from paceline.stores.redis.refusals import refusal, server_error
+from paceline.stores.redis.scripts import script
+from paceline.stores.redis.wire import Broken, Wire
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+MOVES = 5
+"""So many redirections of a cluster are followed before it is taken to be in disorder."""
+
+
+class Client:
+    """One server (or the node of a cluster that has our slot), for all event loops of this process."""
+
+    def __init__(self, url: str, head: str, *, connect_timeout: float, timeout: float, hidden: str) -> None:
+        self.shown = hidden
+        self.head = head.encode()
+        self.timeout = timeout
+        self.greet: Callable[[Wire], Any] | None = None
+        """Awaited with every new connection before it is used."""
+        try:
+            self._pool = redis.ConnectionPool.from_url(
+                url,
+                socket_connect_timeout=connect_timeout,
+                socket_timeout=connect_timeout,
+                **({} if url.startswith("unix") else {"socket_keepalive": True}),
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error
+        self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def run(
+        self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
+    ) -> list[Any]:
+        """Run one script; `again`: it may run twice, so a broken connection is no reason to give up."""
+        step = script(name)
+        words = (b"EVALSHA", step.sha, 1, self.head, _encode(wanted), *bodies)
+        answer = await self.command(*words, again=again, text=step.text)
+        if len(answer) == 2 and answer[0] == b"refused":
+            raise refusal(_decode(answer[1]), wanted)
+        return cast(list[Any], answer)
+
+    def post(self, name: str, wanted: dict[str, Any]) -> asyncio.Future[Any] | None:
+        """Send a script at once, without waiting, if this loop has a connection; whatever is sent later comes later."""
+        wire = self._wires.get(asyncio.get_running_loop())
+        if wire is None or wire.broken is not None:
+            return None
+        return wire.request(b"EVALSHA", script(name).sha, 1, self.head, _encode(wanted))
+
+    async def command(self, *words: Any, again: bool = False, text: bytes | None = None) -> Any:
+        """Send one command on this loop's connection; errors come as ours."""
+        for _ in range(MOVES):
+            wire = self._wires.get(asyncio.get_running_loop())
+            if wire is None or wire.broken is not None:
+                wire = await self._wire()
+            try:
+                return await wire.request(*words)
+            except Broken as error:
+                if error.sent and not again:
+                    raise
+                again = again and not error.sent
+            except redis.ResponseError as error:
+                words = self._other_words(error, words, text, wire)
+        raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
+
+    def _other_words(self, error: Any, words: tuple[Any, ...], text: bytes | None, wire: Wire) -> tuple[Any, ...]:
+        """What to send instead, after an answer that says how; else its error is raised."""
+        said = str(error)
+        if said.startswith("NOSCRIPT") and text is not None:
+            return (b"EVAL", text, *words[2:])
+        if said.startswith("MOVED "):
+            host, _, port = said.split()[2].rpartition(":")
+            self._pool.connection_kwargs.update(host=host or self._pool.connection_kwargs.get("host"), port=int(port))
+            wire.close("the slot has moved")
+            return words
+        problem = server_error(error)
+        if said.startswith(("READONLY", "MASTERDOWN")):
+            # A primary that became a replica: the next call looks for the new one.
+            wire.close("the server is no primary any more")
+        raise problem from error
+
+    async def _wire(self) -> Wire:
+        """This loop's connection; callers that come while it is opened wait for the same one."""
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None:
+            opening = self._opening[loop] = loop.create_task(self._open_wire(loop))
+            opening.add_done_callback(lambda _: self._opening.pop(loop, None))
+        return await asyncio.shield(opening)
+
+    async def _open_wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
+        wire = await self.connect(self.timeout)
+        try:
+            if self.greet is not None:
+                await self.greet(wire)
+        except redis.ResponseError as error:
+            wire.close()
+            raise server_error(error) from error
+        except BaseException:
+            wire.close()
+            raise
+        with self._lock:
+            for old in [old for old in self._wires if old.is_closed()]:
+                self._wires.pop(old).close()
+            self._wires[loop] = wire
+        return wire
+
+    async def connect(self, timeout: float | None) -> Wire:
+        """A new connection, opened in a thread so that a slow server does not hold up the loop."""
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(2, thread_name_prefix="paceline-connect")
+        connection = await asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
+        return Wire(connection, timeout)
+
+    def _connect(self) -> Any:
+        connection = self._pool.make_connection()
+        try:
+            connection.connect()
+        except redis.AuthenticationError as error:
+            raise server_error(error) from error
+        except redis.ResponseError as error:
+            raise server_error(error) from error
+        except (redis.RedisError, OSError) as error:
+            raise StoreUnavailable(f"{self.shown} cannot be reached: {error}") from error
+        return connection
+
+    def close(self) -> None:
+        """Close every connection; who waits for an answer gets an error."""
+        with self._lock:
+            wires, self._wires = list(self._wires.values()), {}
+            threads, self._threads = self._threads, None
+        for wire in wires:
+            wire.close("the store was closed")
+        if threads is not None:
+            threads.shutdown(wait=False)

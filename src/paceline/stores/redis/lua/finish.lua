@@ -1,0 +1,7 @@
+#!lua flags=allow-oom
+-- include: runs
+-- Step 4, finish: end runs whose fence is still current.
+local function work()
+  return { pack(runs.finish(args.finishes)) }
+end
+-- include: end
