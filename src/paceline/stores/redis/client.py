@@ -15,7 +15,7 @@ from redis.retry import Retry
 
 from paceline.errors import ConfigError, StoreUnavailable
 from paceline.stores.redis.refusals import refusal, server_error
-from paceline.stores.redis.scripts import script
+from paceline.stores.redis.scripts import library
 from paceline.stores.redis.wire import Broken, Wire
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -31,6 +31,7 @@ class Client:
         self.shown = hidden
         self.head = head.encode()
         self.timeout = timeout
+        self._library = library()
         self.greet: Callable[[Wire], Any] | None = None
         """Awaited with every new connection before it is used."""
         try:
@@ -53,9 +54,8 @@ class Client:
         self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
     ) -> list[Any]:
         """Run one script; `again`: it may run twice, so a broken connection is no reason to give up."""
-        step = script(name)
-        words = (b"EVALSHA", step.sha, 1, self.head, _encode(wanted), *bodies)
-        answer = await self.command(*words, again=again, text=step.text)
+        words = (b"FCALL", self._library.function(name), 1, self.head, _encode(wanted), *bodies)
+        answer = await self.command(*words, again=again)
         if len(answer) == 2 and answer[0] == b"refused":
             raise refusal(_decode(answer[1]), wanted)
         return cast(list[Any], answer)
@@ -65,9 +65,9 @@ class Client:
         wire = self._wires.get(asyncio.get_running_loop())
         if wire is None or wire.broken is not None:
             return None
-        return wire.request(b"EVALSHA", script(name).sha, 1, self.head, _encode(wanted))
+        return wire.request(b"FCALL", self._library.function(name), 1, self.head, _encode(wanted))
 
-    async def command(self, *words: Any, again: bool = False, text: bytes | None = None) -> Any:
+    async def command(self, *words: Any, again: bool = False) -> Any:
         """Send one command on this loop's connection; errors come as ours."""
         for _ in range(MOVES):
             wire = self._wires.get(asyncio.get_running_loop())
@@ -80,24 +80,32 @@ class Client:
                     raise
                 again = again and not error.sent
             except redis.ResponseError as error:
-                words = self._other_words(error, words, text, wire)
+                await self._make_good(error, wire)
         raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
 
-    def _other_words(self, error: Any, words: tuple[Any, ...], text: bytes | None, wire: Wire) -> tuple[Any, ...]:
-        """What to send instead, after an answer that says how; else its error is raised."""
+    async def _make_good(self, error: Any, wire: Wire) -> None:
+        """Do what an answer asks for, so that the command can be sent again; else its error is raised."""
         said = str(error)
-        if said.startswith("NOSCRIPT") and text is not None:
-            return (b"EVAL", text, *words[2:])
+        if "Function not found" in said:
+            await self._load(wire)
+            return
         if said.startswith("MOVED "):
             host, _, port = said.split()[2].rpartition(":")
             self._pool.connection_kwargs.update(host=host or self._pool.connection_kwargs.get("host"), port=int(port))
             wire.close("the slot has moved")
-            return words
+            return
         problem = server_error(error)
         if said.startswith(("READONLY", "MASTERDOWN")):
             # A primary that became a replica: the next call looks for the new one.
             wire.close("the server is no primary any more")
         raise problem from error
+
+    async def _load(self, wire: Wire) -> None:
+        """Teach the server our steps: it is new, was replaced, or somebody made it forget them."""
+        try:
+            await wire.request(b"FUNCTION", b"LOAD", b"REPLACE", self._library.text)
+        except redis.ResponseError as error:
+            raise server_error(error) from error
 
     async def _wire(self) -> Wire:
         """This loop's connection; callers that come while it is opened wait for the same one."""

@@ -1,4 +1,4 @@
-"""The Lua scripts: each file of a step, with the files it includes put in by name."""
+"""The steps in Lua: one library of functions, put together from the files in `lua/`, each included by name."""
 
 from __future__ import annotations
 
@@ -7,40 +7,28 @@ import re
 from functools import cache
 from importlib.resources import files
 
-_INCLUDE = re.compile(r"^-- include: (\w+)\n", re.MULTILINE)
+_INCLUDE = re.compile(r"^ *-- include: (\w+)\n", re.MULTILINE)
 
 
-class Script:
-    """One step: its text, and the name under which the server keeps it."""
+class Library:
+    """The text that a server must know, under a name that no other version has."""
 
-    __slots__ = ("name", "sha", "text")
+    def __init__(self) -> None:
+        body = _expand("library")
+        self.name = "paceline_" + hashlib.sha256(body.encode()).hexdigest()[:12]
+        self.text = f"#!lua name={self.name}\nlocal LIBRARY = '{self.name}'\n{body}".encode()
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.text = _assemble(name)
-        self.sha = hashlib.sha1(self.text, usedforsecurity=False).hexdigest().encode()
+    def function(self, step: str) -> bytes:
+        """The name of one step."""
+        return f"{self.name}_{step}".encode()
 
 
 @cache
-def script(name: str) -> Script:
-    """The script of one step."""
-    return Script(name)
+def library() -> Library:
+    """The library of this version."""
+    return Library()
 
 
-def _assemble(name: str) -> bytes:
-    included: set[str] = set()
-
-    def expand(text: str) -> str:
-        return _INCLUDE.sub(lambda found: once(found[1]), text)
-
-    def once(part: str) -> str:
-        if part in included:
-            return ""
-        included.add(part)
-        return expand(_read(part))
-
-    return expand(_read(name)).encode()
-
-
-def _read(name: str) -> str:
-    return (files("paceline.stores.redis") / "lua" / f"{name}.lua").read_text("utf-8")
+def _expand(name: str) -> str:
+    text = (files("paceline.stores.redis") / "lua" / f"{name}.lua").read_text("utf-8")
+    return _INCLUDE.sub(lambda found: _expand(found[1]), text)

@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- Start something that is no job: all keys are charged, or none. A target is {limit, group, cost}.
 local function meter_for(target)
   local name, group, cost = target[1], target[2], target[3]
@@ -107,4 +105,4 @@ local function work()
   runs.add_permit(args.permit, flat, now + args.lease)
   return { pack({ true, now, 0, true }) }
 end
--- include: end
+step('acquire', work)

@@ -1,16 +1,15 @@
--- What every script begins with: its arguments, the namespace's head, the time, and how it says no.
-local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-local floor, format = math.floor, string.format
+-- What every step begins with: its arguments, the namespace's head, the time, and how it says no.
+local call, pack, unpack_one, floor, format -- a server lends its functions to a step only while it runs
 local SEP = '\31' -- no name has control characters, so joined names stay apart
 local NEVER = 4611686018427387904
 local ONE = 65536 -- the turn of one start
 local MAX_CRASHES = 3
 
-local args = unpack_one(ARGV[1])
-local prefix = string.sub(KEYS[1], 1, -5)
-local head = call('GET', KEYS[1])
-head = head and unpack_one(head)
-  or {
+-- Of the call that runs now: its arguments, the prefix of its keys, the namespace's head, and the store's time.
+local args, words, head_key, prefix, head, now
+
+local function new_head()
+  return {
     latest = 0, -- the store's time never goes back behind this
     orders = 0, -- jobs added so far
     fences = 0, -- starts so far
@@ -21,18 +20,33 @@ head = head and unpack_one(head)
     reserved = {}, -- keys whose room is kept for a big job, in order: {name, group}
     awaiting = {}, -- permits that room is kept for
   }
-
-local now
-if args.now then
-  now = args.now -- a test moves the clock
-else
-  local time = call('TIME')
-  now = time[1] * 1000000 + time[2]
 end
-if now > head.latest then
-  head.latest = now
-else
-  now = head.latest
+
+-- What a call holds in its hands begins empty.
+local resets = {}
+
+local function begin(keys, given)
+  for _, reset in ipairs(resets) do
+    reset()
+  end
+  call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+  floor, format = math.floor, string.format
+  args, words = unpack_one(given[1]), given
+  head_key = keys[1]
+  prefix = string.sub(head_key, 1, -5)
+  head = call('GET', head_key)
+  head = head and unpack_one(head) or new_head()
+  if args.now then
+    now = args.now -- a test moves the clock
+  else
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+  end
+  if now > head.latest then
+    head.latest = now
+  else
+    now = head.latest
+  end
 end
 
 -- Everything is checked before anything is written: a refusal leaves no trace.
@@ -88,5 +102,5 @@ end
 -- What a script holds in its hands is written once, at its end.
 local savers = {}
 
--- The parts of a script, each in a file of its own; they call one another.
+-- The parts of a step, each in a file of its own; they call one another.
 local limits, meters, rows, lanes, lines, runs, wakes = {}, {}, {}, {}, {}, {}, {}

@@ -1,6 +1,8 @@
--- include: runs
 -- The choice of the next job to start: whose turn it is, and whether all limits of the head of its lane admit it.
-local choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0 }
+local choosing
+resets[#resets + 1] = function()
+  choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {} }
+end
 
 -- The classes of a queue whose jobs this worker can run and that are not paused.
 local function visible(line)

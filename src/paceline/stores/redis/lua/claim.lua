@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: choosing
 -- Step 2, claim: take back dead leases, let time pass, then start as many jobs as all limits allow.
 local STARTS_KEPT = 100000
 
@@ -66,7 +64,7 @@ local function work()
   if replayed then
     return give(replayed, {}, now, NEVER)
   end
-  choosing.also, choosing.started, choosing.room = {}, {}, args.room
+  choosing.room = args.room
   for place, name in ipairs(args.also or {}) do
     choosing.also[place] = meters.get(limits.require(name).name, nil)
   end
@@ -118,4 +116,4 @@ local function work()
   end
   return give(choosing.started, lost, again, head.guard)
 end
--- include: end
+step('claim', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- How many jobs of a queue are in each state.
 local function work()
   if not lines.exists(args.queue) then
@@ -9,4 +7,4 @@ local function work()
   local due = call('ZCOUNT', prefix .. 'delayed' .. SEP .. args.queue, '-inf', format('%.0f', now))
   return { pack({ counts[1] + due, counts[2] - due, counts[3], counts[4], counts[5], counts[6] }) }
 end
--- include: end
+step('counts', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- Forget a limit: the jobs that met it go on without it.
 local function work()
   local dropped = limits.drop(args.name)
@@ -8,4 +6,4 @@ local function work()
   end
   return { pack(dropped) }
 end
--- include: end
+step('drop_limit', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- Prolong leases and say that the worker lives. A lease is {id, fence}.
 local function work()
   local known = call('HGET', prefix .. 'workers', args.worker)
@@ -34,4 +32,4 @@ local function work()
   end
   return { pack({ lost, cancel }) }
 end
--- include: end
+step('extend', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: manage
 -- A page of jobs in the order they were added; a long search is cut into stretches.
 local function work()
   local from, answer, found = args.from, { '' }, 0
@@ -33,4 +31,4 @@ local function work()
   answer[1] = pack({ now, found < args.limit and next_from })
   return answer
 end
--- include: end
+step('find', work, EVEN_WHEN_FULL)

@@ -1,7 +1,5 @@
-#!lua flags=allow-oom
--- include: runs
 -- Step 4, finish: end runs whose fence is still current.
 local function work()
   return { pack(runs.finish(args.finishes)) }
 end
--- include: end
+step('finish', work, EVEN_WHEN_FULL)

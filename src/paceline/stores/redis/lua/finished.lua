@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- The job once it is in a final state; until then the one who asks is told when it ends.
 local function work()
   local row = rows.require(args.id)
@@ -11,4 +9,4 @@ local function work()
   end
   return answer
 end
--- include: end
+step('finished', work)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- The jobs that exist, in the order asked.
 local function work()
   local answer = { pack({ now }) }
@@ -11,4 +9,4 @@ local function work()
   end
   return answer
 end
--- include: end
+step('get', work, EVEN_WHEN_FULL)

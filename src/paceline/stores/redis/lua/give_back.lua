@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- End permits, and the waits for them: their slots are free.
 local function work()
   for _, id in ipairs(args.permits) do
@@ -11,4 +9,4 @@ local function work()
   end
   return {}
 end
--- include: end
+step('give_back', work, EVEN_WHEN_FULL)

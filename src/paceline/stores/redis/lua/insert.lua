@@ -1,8 +1,6 @@
-#!lua
--- include: runs
 -- Step 1, insert: check everything first, then store everything. A job is {id, max_size, delay, due_at, lifo}
 -- and a body, which is an argument of its own because it holds the user's bytes.
-local added, by_unique, sizes = {}, {}, {}
+local added, by_unique, sizes
 
 -- An id or unique key that is taken gives the job that has it.
 local function existing(row)
@@ -47,12 +45,13 @@ end
 
 local function work()
   local ids, orders, answer = {}, {}, { '' }
+  added, by_unique, sizes = {}, {}, {}
   for place, job in ipairs(args.jobs) do
     ids[place] = job[1]
   end
   rows.load(ids)
   for place, job in ipairs(args.jobs) do
-    local row = rows.read_new(job[1], ARGV[place + 1])
+    local row = rows.read_new(job[1], words[place + 1])
     local found = existing(row)
     if found then
       orders[place] = false
@@ -93,4 +92,4 @@ local function work()
   answer[1] = pack({ now, orders })
   return answer
 end
--- include: end
+step('insert', work)

@@ -1,4 +1,3 @@
--- include: begin
 -- The kinds of limits: each says when it opens, counts a start, and goes on under other numbers.
 -- A part is {word, ...}: rate {max, window, guard}, concurrency {max}, delay {gap}, spacing {max, per}.
 local kinds = {}
@@ -287,7 +286,13 @@ function last_start.last_start(state)
   return state[CARRY] > 0 and state[AT] + 1 or state[AT]
 end
 
-local delay = setmetatable({}, { __index = last_start })
+local delay = {
+  new_state = last_start.new_state,
+  used = last_start.used,
+  allowed = last_start.allowed,
+  forget_after = last_start.forget_after,
+  last_start = last_start.last_start,
+}
 kinds.delay = delay
 
 function delay.opens_at(_, _, part, state)
@@ -298,7 +303,13 @@ function delay.charge(_, _, _, state, _, at)
   state[AT], state[CARRY], state[COST] = math.max(at, state[AT]), 0, 1
 end
 
-local spacing = setmetatable({}, { __index = last_start })
+local spacing = {
+  new_state = last_start.new_state,
+  used = last_start.used,
+  allowed = last_start.allowed,
+  forget_after = last_start.forget_after,
+  last_start = last_start.last_start,
+}
 kinds.spacing = spacing
 
 -- When the next start is due: a whole instant, and a fraction in units of 1 / max microseconds.

@@ -1,4 +1,3 @@
--- include: rows
 -- Groups and lanes of a queue: what a claim looks at instead of looking at jobs.
 -- A group is kept as {turn, filed, waiting, size} and, for each lane, {class, state, until, filed, jobs, ready as}.
 -- A group that has nothing to start but a turn ahead of the others rests: `prune` forgets it when the others caught up.

@@ -1,6 +1,7 @@
--- include: meters
 -- The limits by name: which rules a task meets, with which numbers, and what operators said.
-limits.held = {}
+resets[#resets + 1] = function()
+  limits.held, limits.written, limits.complete = {}, {}, false
+end
 
 function limits.find(name)
   local limit = limits.held[name]
@@ -51,8 +52,6 @@ function limits.in_order()
   end)
   return list
 end
-
-limits.written = {}
 
 local function write(limit)
   limits.held[limit.name] = limit

@@ -1,7 +1,8 @@
--- include: lanes
 -- A queue: its classes, delayed jobs, pauses and counts.
 -- A class is the set of tasks that meet the same limits, are paused or not, and are known to the same workers.
-lines.held = {}
+resets[#resets + 1] = function()
+  lines.held = {}
+end
 
 local function with_lists(cls, waiting)
   cls.waiting = waiting or 0

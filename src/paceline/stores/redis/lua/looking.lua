@@ -1,4 +1,3 @@
--- include: runs
 -- How full keys are, for those who look.
 local function waiting_under(name, group)
   local number = 0

@@ -1,4 +1,3 @@
--- include: runs
 -- What operators do to single jobs.
 local ALLOWED = {
   cancel = { true, true, true },

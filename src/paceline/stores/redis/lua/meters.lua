@@ -1,6 +1,7 @@
--- include: kinds
 -- One key of a limit: the states of its kinds, the leases under it, the hold, a big job's reservation.
-meters.held = {}
+resets[#resets + 1] = function()
+  meters.held = {}
+end
 
 local function meter_key(name)
   return prefix .. 'meter' .. SEP .. name

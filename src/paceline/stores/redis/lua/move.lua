@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: manage
 -- All or none: every job is checked before the first one moves.
 local function work()
   local found, seen = {}, {}
@@ -20,4 +18,4 @@ local function work()
   end
   return {}
 end
--- include: end
+step('move', work, EVEN_WHEN_FULL)

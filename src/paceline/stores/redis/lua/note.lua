@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- Progress and log lines from the run that holds the fence.
 local function work()
   local lost = {}
@@ -20,4 +18,4 @@ local function work()
   end
   return { pack(lost) }
 end
--- include: end
+step('note', work)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: manage
 -- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
 local function work()
   local line = lines.get(args.queue)
@@ -34,4 +32,4 @@ local function work()
   end
   return { pack({ #ids, next_from }) }
 end
--- include: end
+step('obliterate', work, EVEN_WHEN_FULL)

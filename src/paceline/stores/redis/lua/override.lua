@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- Set an operator's numbers, or take them back; they win until lifted or over.
 local function work()
   local limit = limits.require(args.name)
@@ -20,4 +18,4 @@ local function work()
   limits.opened(args.name)
   return {}
 end
--- include: end
+step('override', work)

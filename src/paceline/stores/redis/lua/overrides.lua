@@ -1,7 +1,5 @@
-#!lua flags=allow-oom
--- include: runs
 -- All limits in the order they were declared, with what operators said.
 local function work()
   return { pack(limits.in_order()) }
 end
--- include: end
+step('overrides', work, EVEN_WHEN_FULL)

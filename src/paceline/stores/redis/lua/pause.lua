@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
 local function work()
   local line = lines.get(args.queue)
@@ -16,4 +14,4 @@ local function work()
   wakes.queue(args.queue)
   return {}
 end
--- include: end
+step('pause', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: manage
 -- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; a bounded number at once.
 local STARTS_KEPT = 100000
 
@@ -63,4 +61,4 @@ local function work()
   local forgotten = forget_idle_meters()
   return { pack({ removed, #ids == args.most or forgotten == args.most }) }
 end
--- include: end
+step('prune', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- Say which queues and tasks a worker serves, or that it stops.
 local function work()
   if args.worker then
@@ -13,4 +11,4 @@ local function work()
   end
   return {}
 end
--- include: end
+step('register', work)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- Lift the hold of a key, or of all keys of a limit; or forget the starts of a key too.
 local function work()
   if args.clear then
@@ -19,4 +17,4 @@ local function work()
   limits.opened(args.name, args.group)
   return {}
 end
--- include: end
+step('release', work, EVEN_WHEN_FULL)

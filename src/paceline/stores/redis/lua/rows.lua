@@ -1,8 +1,9 @@
--- include: limits
 -- A job: its body, which never changes, and its run, which a start makes and every step after it changes.
 -- The body is order, created_at, due_at, the length of its head, the head {queue, task, group, priority, cost, keep,
 -- unique, unique_ttl, ...} and the data, which no script looks at.
-rows.held = {}
+resets[#resets + 1] = function()
+  rows.held, rows.deleted = {}, nil
+end
 
 local WAITS, ACTIVE, COMPLETED, FAILED, CANCELLED = 1, 3, 4, 5, 6
 

@@ -1,6 +1,7 @@
--- include: wakes
 -- The ends of runs: free the slots, and decide where the job goes.
-runs.ended, runs.begun, runs.kept, runs.not_kept = {}, {}, {}, {}
+resets[#resets + 1] = function()
+  runs.ended, runs.begun, runs.kept, runs.not_kept = {}, {}, {}, {}
+end
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
 

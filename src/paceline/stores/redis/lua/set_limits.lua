@@ -1,5 +1,3 @@
-#!lua
--- include: runs
 -- Declare limits for everybody, at once.
 local function work()
   local changed, widened = limits.declare(args.limits)
@@ -11,4 +9,4 @@ local function work()
   end
   return { pack(changed) }
 end
--- include: end
+step('set_limits', work)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: runs
 -- A process listens: for queues, for the ends of jobs, for words about its own workers; or it does so no more.
 local function work()
   if args.gone then
@@ -22,4 +20,4 @@ local function work()
   end
   return {}
 end
--- include: end
+step('sleep', work, EVEN_WHEN_FULL)

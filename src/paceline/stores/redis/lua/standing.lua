@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: looking
 -- Everything that decides when a job may start.
 local function ahead_of(line, row)
   if rows.seen(row) == 2 then
@@ -99,4 +97,4 @@ local function work()
   rows.give(row, answer)
   return answer
 end
--- include: end
+step('standing', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: manage
 -- One stretch of a queue: move or remove the jobs in one state. Returns how many, and where to go on.
 local function since(row)
   if row.finished_at then
@@ -37,4 +35,4 @@ local function work()
   end
   return { pack({ number, next_from }) }
 end
--- include: end
+step('sweep', work, EVEN_WHEN_FULL)

@@ -1,5 +1,3 @@
-#!lua flags=allow-oom
--- include: looking
 -- How full a key is; a per-group limit without a group is asked about a group nobody has used.
 local function work()
   local limit = limits.require(args.name)
@@ -9,4 +7,4 @@ local function work()
   local meter = limits.require_key(args.name, args.group)
   return { pack(usage_of(meter, 1, waiting_under(args.name, args.group))) }
 end
--- include: end
+step('usage', work, EVEN_WHEN_FULL)

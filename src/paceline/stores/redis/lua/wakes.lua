@@ -1,8 +1,10 @@
--- include: lines
 -- Who sleeps, and how they are woken: each sleeping process blocks on a list of its own; a word in it wakes that one.
 -- A waker is such a process (one of its event loops). Its words are hints: without them everything is still correct.
 local STALE = 90000000 -- a waker that lives says so again before this time is over
-wakes.queues, wakes.empty, wakes.words = {}, {}, {}
+resets[#resets + 1] = function()
+  wakes.queues, wakes.empty, wakes.words = {}, {}, {}
+  wakes.everybody, wakes.somebody_waits = false, nil
+end
 
 local function real_now()
   if not args.now then
