@@ -80,6 +80,16 @@ local function sorted_keys(map)
   return names
 end
 
+-- An instant as the server reads it, without loss; the jobs of one step mostly share it.
+local last_at, last_text
+
+local function instant(at)
+  if at ~= last_at then
+    last_at, last_text = at, format('%.0f', at)
+  end
+  return last_text
+end
+
 -- Commands with many arguments, in pieces that the Lua stack can hold.
 local function call_many(command, key, list, step)
   step = step or 1000

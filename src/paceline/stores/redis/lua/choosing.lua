@@ -174,18 +174,31 @@ local function file_full(meter)
   end
 end
 
+-- Charge one key; `flat` is what the run remembers of it.
+local function charge(row, meter, cost, flat)
+  meters.charge(meter, row.id, cost)
+  if #head.reserved > 0 and not meter.reserved_by then
+    limits.remove_reserved(meter)
+  end
+  local size = #flat
+  flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
+end
+
+local function charge_also(row, keys, flat)
+  for _, meter in ipairs(choosing.also) do
+    local met = false
+    for _, pair in ipairs(keys) do
+      met = met or pair[1] == meter
+    end
+    if not met then
+      charge(row, meter, rows.cost_under(row.cost, meter.name), flat)
+    end
+  end
+end
+
 -- Move the job from its lane to active, charge every key, and give its group the next turn.
 local function start(line, lane, row)
-  local group, keys = lane.group, lanes.keys_for(lane, row)
-  local flat = {}
-  local function charge(meter, cost)
-    meters.charge(meter, row.id, cost)
-    if #head.reserved > 0 and not meter.reserved_by then
-      limits.remove_reserved(meter)
-    end
-    local size = #flat
-    flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
-  end
+  local group, keys, flat = lane.group, lanes.keys_for(lane, row), {}
   lanes.take(lane, row)
   group.size = group.size - 1
   if group.turn > line.virtual_time then
@@ -195,16 +208,10 @@ local function start(line, lane, row)
   local weight = type(row.cost) == 'number' and row.cost or 1
   group.turn, group.filed = line.virtual_time + weight * ONE, line.filings
   for _, pair in ipairs(keys) do
-    charge(pair[1], pair[2])
+    charge(row, pair[1], pair[2], flat)
   end
-  for _, meter in ipairs(choosing.also) do
-    local met = false
-    for _, pair in ipairs(keys) do
-      met = met or pair[1] == meter
-    end
-    if not met then
-      charge(meter, rows.cost_under(row.cost, meter.name))
-    end
+  if #choosing.also > 0 then
+    charge_also(row, keys, flat)
   end
   line.counts[1], line.counts[3] = line.counts[1] - 1, line.counts[3] + 1
   line.started = line.started or {}

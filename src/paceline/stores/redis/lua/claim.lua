@@ -9,7 +9,7 @@ local function give(started, lost, again, guard)
   rows.load_more(ids)
   answer[1] = pack({ now, again, lost, choosing.needs_room, guard })
   for _, row in ipairs(started) do
-    rows.give(row, answer)
+    rows.give_last(row, answer)
   end
   return answer
 end

@@ -300,6 +300,9 @@ function lanes.head(lane)
       ids[place] = string.sub(member, 9)
     end
     rows.load(ids)
+    for place, id in ipairs(ids) do
+      rows.held[id].place = lane.heads[place]
+    end
   end
   return rows.held[string.sub(lane.heads[lane.next_head], 9)]
 end

@@ -152,9 +152,9 @@ local function look_at_all()
   end
 end
 
--- Give the meters of a limit the numbers that hold now.
-local function renew(limit)
-  for _, meter in ipairs(meters.of(limit.name)) do
+-- Give the meters of a limit, which were read under its old numbers, the numbers that hold now.
+local function renew(limit, found)
+  for _, meter in ipairs(found) do
     meters.change(meter, limits.kind(limit, meter.group))
   end
 end
@@ -182,6 +182,7 @@ function limits.declare(declared)
   local changed, widened = {}, false
   for _, limit in ipairs(wanted) do
     local old = limits.find(limit.name)
+    local found = old and meters.of(limit.name)
     widened = widened or not old or old.scope ~= limit.scope
     if old then
       limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
@@ -200,7 +201,7 @@ function limits.declare(declared)
       )
     then
       changed[#changed + 1] = { old = old, new = limit }
-      renew(limit)
+      renew(limit, found)
     end
   end
   look_at_all()
@@ -227,13 +228,13 @@ end
 -- Set an operator's numbers.
 function limits.override(name, group, said)
   local limit = limits.require(name)
-  local old = limit.said[group or '']
+  local old, found = limit.said[group or ''], meters.of(name)
   head.epochs = head.epochs + 1
   said.order = old and old.order or head.epochs
   limit.said[group or ''] = said
   write(limit)
   look_at_all()
-  renew(limit)
+  renew(limit, found)
 end
 
 -- Take an operator's numbers back.
@@ -242,10 +243,11 @@ function limits.lift(name, group)
   if not limit.said[group or ''] then
     return false
   end
+  local found = meters.of(name)
   limit.said[group or ''] = nil
   write(limit)
   look_at_all()
-  renew(limit)
+  renew(limit, found)
   return true
 end
 

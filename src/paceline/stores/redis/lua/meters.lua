@@ -50,28 +50,43 @@ function meters.fresh(name, group)
   return meter
 end
 
+-- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused or kept free.
+-- Its numbers are those of its limit: whoever changes them changes all its meters.
 local function decode(name, group, blob)
   local found = unpack_one(blob)
+  local text, parts = limits.kind(limits.require(name), group)
   local meter = {
     name = name,
     group = group,
     rings = {},
     epoch = found[1],
-    text = found[2],
+    in_flight = found[2],
+    queues = found[3],
     states = found[4],
-    hold_until = found[5],
+    text = text,
+    hold_until = found[5] or 0,
     hold_reason = found[6] or nil,
-    held_at = found[7],
-    refusals = found[8],
+    held_at = found[7] or 0,
+    refusals = found[8] or 0,
     reserved_by = found[9] or nil,
-    reserved_until = found[10],
-    reserved_deadline = found[11],
-    in_flight = found[12],
-    queues = found[13],
-    awaited = found[14],
+    reserved_until = found[10] or 0,
+    reserved_deadline = found[11] or 0,
+    awaited = found[12] or {},
   }
-  set_parts(meter, found[3])
+  set_parts(meter, parts)
   return meter
+end
+
+local function encode(meter)
+  local short = { meter.epoch, meter.in_flight, meter.queues, meter.states }
+  local is_plain = meter.hold_until == 0 and meter.held_at == 0 and meter.refusals == 0
+  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil then
+    return pack(short)
+  end
+  short[5], short[6], short[7] = meter.hold_until, meter.hold_reason or false, meter.held_at
+  short[8], short[9], short[10] = meter.refusals, meter.reserved_by or false, meter.reserved_until
+  short[11], short[12] = meter.reserved_deadline, meter.awaited
+  return pack(short)
 end
 
 local function cache_of(name)
@@ -88,7 +103,7 @@ function meters.find(name, group)
   local cache = cache_of(name)
   local meter = cache[group or '']
   if meter == nil then
-    local blob = call('HGET', meter_key(name), group or '')
+    local blob = limits.find(name) and call('HGET', meter_key(name), group or '')
     meter = blob and decode(name, group, blob) or false
     cache[group or ''] = meter
   end
@@ -152,24 +167,9 @@ savers[#savers + 1] = function()
       if meter and meter.dirty then
         rate.save(meter)
         fields[#fields + 1] = field
-        fields[#fields + 1] = pack({
-          meter.epoch,
-          meter.text,
-          meter.parts,
-          meter.states,
-          meter.hold_until,
-          meter.hold_reason or false,
-          meter.held_at,
-          meter.refusals,
-          meter.reserved_by or false,
-          meter.reserved_until,
-          meter.reserved_deadline,
-          meter.in_flight,
-          meter.queues,
-          meter.awaited,
-        })
+        fields[#fields + 1] = encode(meter)
         meter.dirty = false
-        if meter.group then
+        if meter.group and meter.in_flight == 0 and next(meter.queues) == nil then
           idle[#idle + 1] = format('%.0f', forget_after(meter))
           idle[#idle + 1] = name .. SEP .. field
         end

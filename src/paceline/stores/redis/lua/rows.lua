@@ -7,37 +7,88 @@ end
 
 local WAITS, ACTIVE, COMPLETED, FAILED, CANCELLED = 1, 3, 4, 5, 6
 
-local function new_row(id, said)
+local function set_head(row, said)
+  row.queue, row.task, row.group, row.priority = said[1], said[2], said[3], said[4]
+  row.cost, row.keep, row.unique, row.unique_ttl = said[5], said[6], said[7], said[8]
+end
+
+local function set_body(row, body)
+  local order, created_at, due_at, length = struct.unpack('>dddI4', body)
+  set_head(row, unpack_one(string.sub(body, 29, 28 + length)))
+  row.body, row.order, row.created_at = body, order, created_at
+  return due_at
+end
+
+local function new_row(id)
   return {
     id = id,
-    queue = said[1],
-    task = said[2],
-    group = said[3],
-    priority = said[4],
-    cost = said[5],
-    keep = said[6],
-    unique = said[7],
-    unique_ttl = said[8],
     state = WAITS,
     attempts_made = 0,
     crashes = 0,
     returns = 0,
     fence = 0,
     lease_until = 0,
+    due_at = 0,
+    order = 0,
+    created_at = 0,
+    body = false,
+    queue = false,
+    task = false,
+    priority = 0,
+    cost = 1,
+    dirty = false,
+    started_at = nil,
+    worker = nil,
   }
 end
 
+-- The run also says what the end of a run has to know, so that the body need not be read then.
+local function set_run(row, run)
+  local found = unpack_one(run)
+  row.has_run = true
+  row.state, row.attempts_made, row.crashes, row.returns = found[1], found[2], found[3], found[4]
+  row.due_at, row.started_at, row.finished_at = found[5], found[6] or nil, found[7] or nil
+  row.fence, row.worker, row.cancel_asked = found[8], found[9] or nil, found[10]
+  row.lease_until, row.keys = found[11], found[12] or nil
+  row.queue, row.keep, row.unique = found[13], found[14] or nil, found[15] or nil
+end
+
 local function decode(id, body, run)
-  local order, created_at, due_at, length = struct.unpack('>dddI4', body)
-  local row = new_row(id, unpack_one(string.sub(body, 29, 28 + length)))
-  row.body, row.order, row.created_at, row.due_at = body, order, created_at, due_at
+  local row = new_row(id)
+  local due_at = set_body(row, body)
   if run then
-    local found = unpack_one(run)
-    row.has_run = true
-    row.state, row.attempts_made, row.crashes, row.returns = found[1], found[2], found[3], found[4]
-    row.due_at, row.started_at, row.finished_at = found[5], found[6] or nil, found[7] or nil
-    row.fence, row.worker, row.cancel_asked = found[8], found[9] or nil, found[10]
-    row.lease_until, row.keys = found[11], found[12]
+    set_run(row, run)
+  else
+    row.due_at = due_at
+  end
+  return row
+end
+
+-- Jobs that run, by their ids, without their bodies.
+function rows.load_runs(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if rows.held[id] == nil then
+      missing[#missing + 1] = id
+    end
+  end
+  local found = read_many('HMGET', prefix .. 'runs', missing)
+  for place, id in ipairs(missing) do
+    local row = false
+    if found[place] then
+      row = new_row(id)
+      set_run(row, found[place])
+    end
+    rows.held[id] = row
+  end
+end
+
+-- The whole of a job that was read without its body.
+function rows.complete(row)
+  if not row.body then
+    local keep, unique = row.keep, row.unique
+    set_body(row, call('HGET', prefix .. 'jobs', row.id))
+    row.keep, row.unique = keep, unique
   end
   return row
 end
@@ -46,9 +97,12 @@ end
 function rows.load(ids)
   local missing = {}
   for _, id in ipairs(ids) do
-    if rows.held[id] == nil then
+    local row = rows.held[id]
+    if row == nil then
       missing[#missing + 1] = id
       rows.held[id] = false
+    elseif row then
+      rows.complete(row)
     end
   end
   if #missing == 0 then
@@ -64,9 +118,7 @@ function rows.load(ids)
 end
 
 function rows.find(id)
-  if rows.held[id] == nil then
-    rows.load({ id })
-  end
+  rows.load({ id })
   return rows.held[id] or nil
 end
 
@@ -107,6 +159,9 @@ local function encode_run(row)
     row.cancel_asked or false,
     row.lease_until,
     row.keys or false,
+    row.queue,
+    row.keep or false,
+    row.unique or false,
   })
 end
 
@@ -119,21 +174,25 @@ function rows.seen(row)
 end
 
 local function set_more(row, blob)
-    local found = blob and unpack_one(blob) or { 0, false, false, false, {} }
-    row.more = {
-      progress = found[1],
-      message = found[2] or nil,
-      result = found[3] or nil,
-      error = found[4] or nil,
-      logs = found[5],
-    }
-    row.has_more = blob
+  if not blob then
+    row.more = { progress = 0, logs = {} }
+    return
+  end
+  local found = unpack_one(blob)
+  row.more = {
+    progress = found[1],
+    message = found[2] or nil,
+    result = found[3] or nil,
+    error = found[4] or nil,
+    logs = found[5],
+  }
+  row.has_more = true
 end
 
 -- Progress, message, result, error and log lines, where there are any.
 function rows.more(row)
   if not row.more then
-    set_more(row, call('HGET', prefix .. 'more', row.id))
+    set_more(row, not row.no_more and call('HGET', prefix .. 'more', row.id))
   end
   return row.more
 end
@@ -144,7 +203,11 @@ function rows.load_more(ids)
   for place, id in ipairs(ids) do
     local row = rows.held[id]
     if row and not row.more then
-      set_more(row, found[place])
+      if found[place] then
+        set_more(row, found[place])
+      else
+        row.no_more = true
+      end
     end
   end
 end
@@ -161,7 +224,8 @@ end
 
 -- A job that may be added: what it says of itself.
 function rows.read_new(id, said)
-  local row = new_row(id, unpack_one(string.sub(said, 5, 4 + struct.unpack('>I4', said))))
+  local row = new_row(id)
+  set_head(row, unpack_one(string.sub(said, 5, 4 + struct.unpack('>I4', said))))
   row.said = said
   return row
 end
@@ -192,7 +256,7 @@ savers[#savers + 1] = function()
       end
       if row.dirty then
         written[#written + 1] = id
-        written[#written + 1] = encode_run(row)
+        written[#written + 1] = row.given or encode_run(row)
         row.dirty, row.has_run = false, true
       end
       if row.more_dirty then
@@ -227,12 +291,18 @@ end
 
 -- A job as a client reads it: id, body, run and the rest; empty where there is none.
 function rows.give(row, into)
-  into[#into + 1] = row.id
-  into[#into + 1] = row.body
-  into[#into + 1] = (row.has_run or row.dirty) and encode_run(row) or ''
+  local size = #into
+  into[size + 1], into[size + 2] = row.id, rows.complete(row).body
+  into[size + 3] = (row.has_run or row.dirty) and encode_run(row) or ''
   if row.more then
-    into[#into + 1] = encode_more(row) or ''
+    into[size + 4] = encode_more(row) or ''
   else
-    into[#into + 1] = call('HGET', prefix .. 'more', row.id) or ''
+    into[size + 4] = not row.no_more and call('HGET', prefix .. 'more', row.id) or ''
   end
+end
+
+-- The same at the end of a step that changes it no more.
+function rows.give_last(row, into)
+  rows.give(row, into)
+  row.given = into[#into - 1]
 end

@@ -11,7 +11,7 @@ function runs.lease_name(fence, what, id)
 end
 
 function runs.add_lease(at, name)
-  runs.begun[#runs.begun + 1] = format('%.0f', at)
+  runs.begun[#runs.begun + 1] = instant(at)
   runs.begun[#runs.begun + 1] = name
 end
 
@@ -45,11 +45,14 @@ function runs.free(keys)
     local meter = meters.find(keys[place], keys[place + 1] or nil)
     -- A limit that was dropped meanwhile, and perhaps declared again, counts nothing of this.
     if meter and meter.epoch == keys[place + 2] then
+      local was_full = meter.in_flight >= meter.slots
       meter.in_flight = meter.in_flight - 1
       meter.dirty = true
-      for _, lane in ipairs(lanes.under(meter)) do
-        if lanes.unpark(lane) then
-          wakes.queue(lane.line.name)
+      if was_full then
+        for _, lane in ipairs(lanes.under(meter)) do
+          if lanes.unpark(lane) then
+            wakes.queue(lane.line.name)
+          end
         end
       end
       for queue in pairs(meter.awaited) do
@@ -95,7 +98,7 @@ function runs.end_job(row, final)
     rows.delete(row)
     call('ZREM', prefix .. 'index' .. SEP .. row.queue, row.id)
   elseif row.keep then
-    runs.kept[#runs.kept + 1] = format('%.0f', now + row.keep)
+    runs.kept[#runs.kept + 1] = instant(now + row.keep)
     runs.kept[#runs.kept + 1] = row.id
   end
 end
@@ -118,6 +121,7 @@ local function go_back(row, outcome, due_at)
       return
     end
   end
+  rows.complete(row)
   row.due_at = outcome == 'retry' and math.max(due_at, now) or now
   row.state, row.dirty = 1, true
   line.counts[3] = line.counts[3] - 1
@@ -142,11 +146,11 @@ function runs.end_run(row, outcome, due_at, result, failure)
   if row.cancel_asked then
     runs.end_job(row, 6)
   elseif outcome == 'completed' then
-    local more = rows.more(row)
-    if result or row.has_more then
+    if result or not row.no_more then
+      local more = rows.more(row)
+      more.result, more.error = result, nil
       row.more_dirty = true
     end
-    more.result, more.error, more.progress = result, nil, 100
     runs.end_job(row, 4)
   elseif outcome == 'failed' then
     runs.end_job(row, 5)
@@ -271,7 +275,7 @@ function runs.finish(finishes)
       limits.check_hold(hold)
     end
   end
-  rows.load(ids)
+  rows.load_runs(ids)
   rows.load_more(ids)
   for _, finish in ipairs(finishes) do
     local row = rows.held[finish.id]

@@ -49,11 +49,15 @@ function wakes.heartbeat(worker)
   end
 end
 
-local function waiters_of(id)
+local function somebody_waits()
   if wakes.somebody_waits == nil then
     wakes.somebody_waits = call('EXISTS', prefix .. 'waiters') == 1
   end
-  local names = wakes.somebody_waits and call('HGET', prefix .. 'waiters', id)
+  return wakes.somebody_waits
+end
+
+local function waiters_of(id)
+  local names = call('HGET', prefix .. 'waiters', id)
   if names then
     call('HDEL', prefix .. 'waiters', id)
   end
@@ -62,6 +66,9 @@ end
 
 -- Tell those who wait for this job; its record goes along, because it may be gone when they look.
 function wakes.finished(row)
+  if not somebody_waits() then
+    return
+  end
   for waker in waiters_of(row.id) do
     local record = {}
     rows.give(row, record)
@@ -72,6 +79,9 @@ end
 
 -- A job is gone before it finished.
 function wakes.removed(id)
+  if not somebody_waits() then
+    return
+  end
   for waker in waiters_of(id) do
     tell(waker, { 'removed', id })
   end
