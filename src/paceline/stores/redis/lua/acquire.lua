@@ -66,9 +66,9 @@ local function work()
     if meter.reserved_by and meter.reserved_by ~= args.permit and now < meter.reserved_deadline then
       -- When it could start by now, the room is kept until it does, or until its time to do so is over.
       local kept = meter.reserved_until > now and meter.reserved_until or meter.reserved_deadline
-      opens = math.max(opens, kept)
+      opens = max(opens, kept)
     end
-    till = math.max(till, opens)
+    till = max(till, opens)
     leased = leased or meter.slots < NEVER
     keys[place] = { meter, target[3] }
   end

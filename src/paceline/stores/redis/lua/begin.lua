@@ -1,5 +1,17 @@
 -- What every step begins with: its arguments, the namespace's head, the time, and how it says no.
-local call, pack, unpack_one, floor, format -- a server lends its functions to a step only while it runs
+-- A server lends its functions to a step only while it runs, and looking for one costs as much as calling it.
+local call, pack, unpack_one, to_bytes, from_bytes, format, sub
+local ipairs, pairs, next, type, tonumber, tostring, unpack, error, pcall, floor, max, min, concat, sort
+
+local function borrow()
+  local lent = _G
+  ipairs, pairs, next, type, tonumber = lent.ipairs, lent.pairs, lent.next, lent.type, lent.tonumber
+  tostring, unpack, error, pcall = lent.tostring, lent.unpack, lent.error, lent.pcall
+  floor, max, min, concat, sort = math.floor, math.max, math.min, table.concat, table.sort
+  call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+  to_bytes, from_bytes, format, sub = struct.pack, struct.unpack, string.format, string.sub
+end
+
 local SEP = '\31' -- no name has control characters, so joined names stay apart
 local NEVER = 4611686018427387904
 local ONE = 65536 -- the turn of one start
@@ -26,14 +38,15 @@ end
 local resets = {}
 
 local function begin(keys, given)
+  if not call then
+    borrow()
+  end
   for _, reset in ipairs(resets) do
     reset()
   end
-  call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
-  floor, format = math.floor, string.format
   args, words = unpack_one(given[1]), given
   head_key = keys[1]
-  prefix = string.sub(head_key, 1, -5)
+  prefix = sub(head_key, 1, -5)
   head = call('GET', head_key)
   head = head and unpack_one(head) or new_head()
   if args.now then
@@ -61,7 +74,7 @@ local function goes_first(a, b)
   if a == b then
     return false
   end
-  local length = math.min(#a, #b)
+  local length = min(#a, #b)
   for place = 1, length do
     local x, y = a:byte(place), b:byte(place)
     if x ~= y then
@@ -76,7 +89,7 @@ local function sorted_keys(map)
   for name in pairs(map) do
     names[#names + 1] = name
   end
-  table.sort(names, goes_first)
+  sort(names, goes_first)
   return names
 end
 
@@ -94,14 +107,14 @@ end
 local function call_many(command, key, list, step)
   step = step or 1000
   for first = 1, #list, step do
-    call(command, key, unpack(list, first, math.min(first + step - 1, #list)))
+    call(command, key, unpack(list, first, min(first + step - 1, #list)))
   end
 end
 
 local function read_many(command, key, list)
   local found = {}
   for first = 1, #list, 1000 do
-    local part = call(command, key, unpack(list, first, math.min(first + 999, #list)))
+    local part = call(command, key, unpack(list, first, min(first + 999, #list)))
     for place = 1, #part do
       found[#found + 1] = part[place]
     end

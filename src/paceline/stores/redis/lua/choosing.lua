@@ -304,7 +304,7 @@ local function serve_job(meter, row)
     end
   end
   local opens = opens_at(keys)
-  meter.reserved_until = opens > now and math.min(opens, meter.reserved_deadline) or meter.reserved_deadline
+  meter.reserved_until = opens > now and min(opens, meter.reserved_deadline) or meter.reserved_deadline
   meter.dirty = true
   if opens <= now and is_mine(line, lane, keys, row) and consider(lane, row) then
     start(line, lane, row)
@@ -339,7 +339,7 @@ end
 local function also_opens_at()
   local at = 0
   for _, meter in ipairs(choosing.also) do
-    at = math.max(at, meters.opens_at(meter, 1))
+    at = max(at, meters.opens_at(meter, 1))
   end
   return at
 end
@@ -394,11 +394,11 @@ local function next_at(line)
           await(meter, line.name)
         end
       elseif lanes.first_ready(line, cls) then
-        at = math.min(at, shared)
+        at = min(at, shared)
       else
         local blocked = lanes.next_blocked(line, cls)
         if blocked then
-          at = math.min(at, math.max(shared, blocked))
+          at = min(at, max(shared, blocked))
         end
       end
     end
@@ -408,7 +408,7 @@ end
 
 -- When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends.
 local function ask_again_at(asked, idle)
-  local at = math.min(runs.next_lease_end(), head.next_expiry)
+  local at = min(runs.next_lease_end(), head.next_expiry)
   local also = also_opens_at()
   if also >= NEVER then
     for _, meter in ipairs(choosing.also) do
@@ -418,14 +418,14 @@ local function ask_again_at(asked, idle)
     end
   end
   if not idle then
-    return also <= now and math.min(at, now) or math.min(at, also)
+    return also <= now and min(at, now) or min(at, also)
   end
   lanes.save()
   for _, line in ipairs(asked) do
-    at = math.min(at, math.max(next_at(line), also))
+    at = min(at, max(next_at(line), also))
   end
   -- Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
-  return math.max(at, now)
+  return max(at, now)
 end
 
 -- Work is left that this claim had no slots for: one more sleeper may look.

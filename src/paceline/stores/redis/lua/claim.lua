@@ -43,9 +43,9 @@ end
 -- The log of starts; the oldest go when there are many and no limit counts them any more.
 local function log_starts(line)
   local key = prefix .. 'starts' .. SEP .. line.name
-  local kept = call('RPUSH', key, unpack(line.started, 1, math.min(#line.started, 1000)))
+  local kept = call('RPUSH', key, unpack(line.started, 1, min(#line.started, 1000)))
   for first = 1001, #line.started, 1000 do
-    kept = call('RPUSH', key, unpack(line.started, first, math.min(first + 999, #line.started)))
+    kept = call('RPUSH', key, unpack(line.started, first, min(first + 999, #line.started)))
   end
   if kept > STARTS_KEPT + 10000 then
     local oldest = call('LRANGE', key, 0, 2 * #line.started)

@@ -63,7 +63,7 @@ local function work()
       if row.group then
         count_group(row, job[2])
       end
-      rows.add(row, job[4] and math.max(job[4], now) or now + job[3], job[5])
+      rows.add(row, job[4] and max(job[4], now) or now + job[3], job[5])
       orders[place] = row.order
       rows.held[row.id] = row
       added[#added + 1] = row

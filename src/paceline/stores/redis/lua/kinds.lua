@@ -26,7 +26,7 @@ local function read_entry(meter, place, state, index)
   if not entries.at[index] then
     local from = (index % state[CAPACITY]) * 16
     local raw = call('GETRANGE', ring_key(meter, place), from, from + 15)
-    entries.at[index], entries.spent[index] = struct.unpack('>dd', raw)
+    entries.at[index], entries.spent[index] = from_bytes('>dd', raw)
   end
   return entries.at[index], entries.spent[index]
 end
@@ -68,8 +68,8 @@ local function search_spent(meter, place, state, low, spent)
   return low
 end
 
-local function new_window(max)
-  return { 0, 0, 0, 0, 0, -1, max + math.min(max, 1000) + 32 }
+local function new_window(most)
+  return { 0, 0, 0, 0, 0, -1, most + min(most, 1000) + 32 }
 end
 
 local rate = {}
@@ -134,7 +134,7 @@ function rate.used(meter, place, part, state)
   local known = state[TOTAL] - base
   -- What was folded is not known one by one: as long as it may count, the key shows as full.
   if base > 0 and lost_at > edge then
-    return math.min(state[TOTAL], math.max(known, part[2]))
+    return min(state[TOTAL], max(known, part[2]))
   end
   return known
 end
@@ -159,7 +159,7 @@ function rate.dump(meter, place, part, state)
     if entries.at[index] then
       return entries.at[index], entries.spent[index]
     end
-    return struct.unpack('>dd', raw, (index % capacity) * 16 + 1)
+    return from_bytes('>dd', raw, (index % capacity) * 16 + 1)
   end
   local base, lost_at = state[BASE], state[LOST_AT]
   if first > 0 then
@@ -181,13 +181,13 @@ end
 function rate.load(meter, place, part, numbers, ats, sums)
   local state = new_window(part[2])
   state[TOTAL], state[BASE], state[LOST_AT] = numbers[1], numbers[2], numbers[3]
-  local skip = math.max(#ats - state[CAPACITY], 0)
+  local skip = max(#ats - state[CAPACITY], 0)
   if skip > 0 then
     state[BASE], state[LOST_AT] = sums[skip], ats[skip]
   end
   local packed = {}
   for index = skip + 1, #ats do
-    packed[#packed + 1] = struct.pack('>dd', ats[index], sums[index])
+    packed[#packed + 1] = to_bytes('>dd', ats[index], sums[index])
   end
   state[MADE] = #packed
   if #packed > 0 then
@@ -195,7 +195,7 @@ function rate.load(meter, place, part, numbers, ats, sums)
   end
   meter.rings[place] = nil
   if #packed > 0 then
-    call('SET', ring_key(meter, place), table.concat(packed))
+    call('SET', ring_key(meter, place), concat(packed))
   end
   return state
 end
@@ -204,7 +204,7 @@ function rate.save(meter)
   for place, entries in pairs(meter.rings) do
     for index in pairs(entries.dirty) do
       local from = (index % meter.states[place][CAPACITY]) * 16
-      call('SETRANGE', ring_key(meter, place), from, struct.pack('>dd', entries.at[index], entries.spent[index]))
+      call('SETRANGE', ring_key(meter, place), from, to_bytes('>dd', entries.at[index], entries.spent[index]))
     end
     entries.dirty = {}
   end
@@ -300,7 +300,7 @@ function delay.opens_at(_, _, part, state)
 end
 
 function delay.charge(_, _, _, state, _, at)
-  state[AT], state[CARRY], state[COST] = math.max(at, state[AT]), 0, 1
+  state[AT], state[CARRY], state[COST] = max(at, state[AT]), 0, 1
 end
 
 local spacing = {
@@ -343,10 +343,10 @@ function spacing.charge(_, _, part, state, cost, at)
       -- Forced in too early: whole intervals from here, and not before it would have opened anyway.
       local quotient, remainder = divide_product(whole - at, part[2], part[3])
       remainder = remainder + fraction
-      cost = math.max(cost, quotient + math.ceil(remainder / part[3]))
+      cost = max(cost, quotient + math.ceil(remainder / part[3]))
     end
   end
-  state[AT], state[CARRY], state[COST] = math.max(at, state[AT]), 0, cost
+  state[AT], state[CARRY], state[COST] = max(at, state[AT]), 0, cost
 end
 
 -- The state to go on with when `part` replaces others: of several, the one that remembers the most.

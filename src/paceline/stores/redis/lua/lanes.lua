@@ -8,7 +8,7 @@ local function in_class(what, line, cls)
 end
 
 local function place_of(filed, field)
-  return struct.pack('>I8', filed) .. field
+  return to_bytes('>I8', filed) .. field
 end
 
 local function new_lane(line, cls, group)
@@ -291,20 +291,20 @@ function lanes.head(lane)
       sync(lane)
     end
     -- Twice as many each time: a lone lane is read in few steps, a lane among many gives one job.
-    lane.step = math.min((lane.step or 0.5) * 2, 128)
+    lane.step = min((lane.step or 0.5) * 2, 128)
     local from = #lane.taken
     lane.heads = call('ZRANGE', lane.key, from, from + lane.step - 1)
     lane.next_head = 1
     local ids = {}
     for place, member in ipairs(lane.heads) do
-      ids[place] = string.sub(member, 9)
+      ids[place] = sub(member, 9)
     end
     rows.load(ids)
     for place, id in ipairs(ids) do
       rows.held[id].place = lane.heads[place]
     end
   end
-  return rows.held[string.sub(lane.heads[lane.next_head], 9)]
+  return rows.held[sub(lane.heads[lane.next_head], 9)]
 end
 
 -- Put a job into its place.
@@ -368,7 +368,7 @@ function lanes.file(line, row)
   local group = lanes.group(line, row.group or '')
   if group.waiting == 0 then
     line.filings = line.filings + 1
-    group.turn, group.filed = math.max(group.turn, line.virtual_time + ONE), line.filings
+    group.turn, group.filed = max(group.turn, line.virtual_time + ONE), line.filings
   end
   group.waiting = group.waiting + 1
   group.dirty = true
@@ -419,14 +419,14 @@ function lanes.first_ready(line, cls)
       if ready.complete then
         break
       end
-      local most = math.min(args.slots or 1, 100)
+      local most = min(args.slots or 1, 100)
       local found = call('ZRANGE', in_class('ready', line, cls), ready.read, ready.read + most - 1, 'WITHSCORES')
       ready.read, ready.complete = ready.read + most, #found < 2 * most
       ready.list, ready.next = {}, 1
       local fields = {}
       for place = 1, #found, 2 do
-        fields[#fields + 1] = string.sub(found[place], 9)
-        ready.list[#ready.list + 1] = { tonumber(found[place + 1]), (struct.unpack('>I8', found[place])), fields[#fields] }
+        fields[#fields + 1] = sub(found[place], 9)
+        ready.list[#ready.list + 1] = { tonumber(found[place + 1]), (from_bytes('>I8', found[place])), fields[#fields] }
       end
       lanes.load_groups(line, fields)
     else
@@ -453,7 +453,7 @@ function lanes.unblock_due(line, cls, budget)
   local found = call('ZRANGEBYSCORE', in_class('blocked', line, cls), '-inf', format('%.0f', now), 'LIMIT', 0, budget)
   local fields = {}
   for place, member in ipairs(found) do
-    fields[place] = string.sub(member, 9)
+    fields[place] = sub(member, 9)
   end
   lanes.load_groups(line, fields)
   for _, field in ipairs(fields) do
@@ -479,7 +479,7 @@ function lanes.all(line, cls)
   local fields = {}
   for _, what in ipairs({ 'ready', 'blocked' }) do
     for _, member in ipairs(call('ZRANGE', in_class(what, line, cls), 0, -1)) do
-      fields[#fields + 1] = string.sub(member, 9)
+      fields[#fields + 1] = sub(member, 9)
     end
   end
   for _, field in ipairs(call('SMEMBERS', in_class('parked', line, cls))) do
@@ -505,7 +505,7 @@ function lanes.ids(lane)
   sync(lane)
   local ids = {}
   for place, member in ipairs(call('ZRANGE', lane.key, 0, -1)) do
-    ids[place] = string.sub(member, 9)
+    ids[place] = sub(member, 9)
   end
   return ids
 end

@@ -47,7 +47,7 @@ function limits.in_order()
   for _, limit in pairs(limits.all()) do
     list[#list + 1] = limit
   end
-  table.sort(list, function(a, b)
+  sort(list, function(a, b)
     return a.order < b.order
   end)
   return list
@@ -132,9 +132,9 @@ local function look_at_all()
   local function see(parts, has_guard)
     for _, part in ipairs(parts) do
       local length = part[1] == 'delay' and part[2] or (part[1] ~= 'concurrency' and part[3]) or 0
-      head.longest = math.max(head.longest, length)
+      head.longest = max(head.longest, length)
       if has_guard and part[1] == 'rate' and part[4] > 0 then
-        head.guard = math.min(head.guard, part[4])
+        head.guard = min(head.guard, part[4])
       end
     end
   end

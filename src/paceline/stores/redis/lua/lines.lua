@@ -106,7 +106,7 @@ local function known_by(line, task)
       numbers[#numbers + 1] = number
     end
   end
-  table.sort(numbers)
+  sort(numbers)
   return numbers
 end
 
@@ -119,12 +119,12 @@ local function definition(line, task)
     list[#list + 1] = limit.name
   end
   meant.known_by = known_by(line, task)
-  meant.signature = table.concat(meant.names, SEP)
+  meant.signature = concat(meant.names, SEP)
     .. SEP
     .. SEP
     .. tostring(meant.paused)
     .. SEP
-    .. table.concat(meant.known_by, ',')
+    .. concat(meant.known_by, ',')
   return meant
 end
 
@@ -197,7 +197,7 @@ function lines.reclassify(line)
   for _, cls in pairs(line.classes) do
     old[#old + 1] = cls
   end
-  table.sort(old, function(a, b)
+  sort(old, function(a, b)
     return a.id < b.id
   end)
   line.by_signature, line.class_of_task, line.redefined = {}, {}, true
@@ -206,7 +206,7 @@ function lines.reclassify(line)
     local meant = one_definition(line, cls)
     if meant and not line.by_signature[meant.signature] then
       -- The whole class goes together: no job has to move.
-      local other_own = table.concat(meant.own, SEP) ~= table.concat(cls.own, SEP)
+      local other_own = concat(meant.own, SEP) ~= concat(cls.own, SEP)
       for _, lane in ipairs(lanes.all(line, cls)) do
         lanes.redefine(lane, other_own and meant.own)
       end
@@ -313,7 +313,7 @@ function lines.promote_due(line, budget)
   end
   local ids = {}
   for place, member in ipairs(due) do
-    ids[place] = string.sub(member, 9)
+    ids[place] = sub(member, 9)
   end
   rows.load(ids)
   call_many('ZREM', delayed_key(line), due)

@@ -22,8 +22,8 @@ end
 local function over_under(meter)
   local number = 0
   for _, name in ipairs(call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now))) do
-    local id, keys = string.sub(name, 10), nil
-    if string.sub(name, 9, 9) == 'j' then
+    local id, keys = sub(name, 10), nil
+    if sub(name, 9, 9) == 'j' then
       keys = rows.find(id).keys
     else
       keys = runs.permit(id)[2]

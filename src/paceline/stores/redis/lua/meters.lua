@@ -154,7 +154,7 @@ end
 local function forget_after(meter)
   local at = meter.hold_until
   for place, part in ipairs(meter.parts) do
-    at = math.max(at, kinds[part[1]].forget_after(part, meter.states[place]))
+    at = max(at, kinds[part[1]].forget_after(part, meter.states[place]))
   end
   return at
 end
@@ -309,7 +309,7 @@ function meters.refuse(meter, backoff, jitter, reason, started_at)
     return -- it ran already when the hold was made: the same refusal, heard once more
   end
   meter.refusals = meter.refusals + 1
-  local length = math.min(floor(backoff.initial * backoff.multiplier ^ (meter.refusals - 1)), backoff.maximum)
+  local length = min(floor(backoff.initial * backoff.multiplier ^ (meter.refusals - 1)), backoff.maximum)
   meters.hold(meter, now + length + floor(length * jitter), reason)
 end
 

@@ -6,7 +6,7 @@ local function drop_old_starts(line)
   local left = call('LLEN', key)
   local oldest = now - head.longest
   while left > STARTS_KEPT do
-    local found = call('LRANGE', key, 0, math.min(left - STARTS_KEPT, 1000) - 1)
+    local found = call('LRANGE', key, 0, min(left - STARTS_KEPT, 1000) - 1)
     local over = 0
     for place, blob in ipairs(found) do
       if unpack_one(blob)[2] >= oldest then

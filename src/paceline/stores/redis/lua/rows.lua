@@ -13,8 +13,8 @@ local function set_head(row, said)
 end
 
 local function set_body(row, body)
-  local order, created_at, due_at, length = struct.unpack('>dddI4', body)
-  set_head(row, unpack_one(string.sub(body, 29, 28 + length)))
+  local order, created_at, due_at, length = from_bytes('>dddI4', body)
+  set_head(row, unpack_one(sub(body, 29, 28 + length)))
   row.body, row.order, row.created_at = body, order, created_at
   return due_at
 end
@@ -140,7 +140,7 @@ end
 -- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
 function rows.place(row)
   if not row.place then
-    row.place = struct.pack('>I8', row.order + 4503599627370496) .. row.id
+    row.place = to_bytes('>I8', row.order + 4503599627370496) .. row.id
   end
   return row.place
 end
@@ -225,7 +225,7 @@ end
 -- A job that may be added: what it says of itself.
 function rows.read_new(id, said)
   local row = new_row(id)
-  set_head(row, unpack_one(string.sub(said, 5, 4 + struct.unpack('>I4', said))))
+  set_head(row, unpack_one(sub(said, 5, 4 + from_bytes('>I4', said))))
   row.said = said
   return row
 end
@@ -234,7 +234,7 @@ end
 function rows.add(row, due_at, lifo)
   head.orders = head.orders + 1
   row.order, row.created_at, row.due_at = lifo and -head.orders or head.orders, now, due_at
-  row.body = struct.pack('>ddd', row.order, now, due_at) .. row.said
+  row.body = to_bytes('>ddd', row.order, now, due_at) .. row.said
   row.is_new, row.more = true, { progress = 0, logs = {} }
 end
 

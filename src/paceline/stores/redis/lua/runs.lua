@@ -7,7 +7,7 @@ local END_OF_LEASE = 'the worker that ran it died: its lease ended'
 
 -- How a lease stands among the others: by its end, then in which order they started.
 function runs.lease_name(fence, what, id)
-  return struct.pack('>I8', fence) .. what .. id
+  return to_bytes('>I8', fence) .. what .. id
 end
 
 function runs.add_lease(at, name)
@@ -122,7 +122,7 @@ local function go_back(row, outcome, due_at)
     end
   end
   rows.complete(row)
-  row.due_at = outcome == 'retry' and math.max(due_at, now) or now
+  row.due_at = outcome == 'retry' and max(due_at, now) or now
   row.state, row.dirty = 1, true
   line.counts[3] = line.counts[3] - 1
   lines.arrive(line, row)
@@ -201,14 +201,14 @@ function runs.take_back(most)
   local over = call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now), 'LIMIT', 0, most)
   local ids = {}
   for _, name in ipairs(over) do
-    if string.sub(name, 9, 9) == 'j' then
-      ids[#ids + 1] = string.sub(name, 10)
+    if sub(name, 9, 9) == 'j' then
+      ids[#ids + 1] = sub(name, 10)
     end
   end
   rows.load(ids)
   for _, name in ipairs(over) do
-    local id = string.sub(name, 10)
-    if string.sub(name, 9, 9) == 'j' then
+    local id = sub(name, 10)
+    if sub(name, 9, 9) == 'j' then
       runs.end_run(rows.held[id], 'crashed', nil, nil, END_OF_LEASE)
     else
       runs.end_permit(id, runs.permit(id), false)

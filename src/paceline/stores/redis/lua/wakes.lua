@@ -72,8 +72,8 @@ function wakes.finished(row)
   for waker in waiters_of(row.id) do
     local record = {}
     rows.give(row, record)
-    local lengths = struct.pack('>I4I4I4I4', #record[1], #record[2], #record[3], #record[4])
-    tell(waker, 'f' .. lengths .. table.concat(record))
+    local lengths = to_bytes('>I4I4I4I4', #record[1], #record[2], #record[3], #record[4])
+    tell(waker, 'f' .. lengths .. concat(record))
   end
 end
 
