@@ -54,14 +54,17 @@ local function refused(keys, till)
 end
 
 local function work()
-  local asked = {}
-  for place, target in ipairs(args.targets) do
-    asked[place] = meter_for(target)
-  end
+  -- Leases that are over end now, also when this start is refused.
   runs.take_back(64)
   local keys, till, leased = {}, 0, false
   for place, target in ipairs(args.targets) do
-    local meter = asked[place]
+    local found, meter = pcall(meter_for, target)
+    if not found then
+      if type(meter) == 'table' and meter.refusal then
+        return { 'refused', pack(meter) }
+      end
+      error(meter, 0)
+    end
     local opens = meters.opens_at(meter, target[3])
     if meter.reserved_by and meter.reserved_by ~= args.permit and now < meter.reserved_deadline then
       -- When it could start by now, the room is kept until it does, or until its time to do so is over.

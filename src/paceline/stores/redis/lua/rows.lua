@@ -74,12 +74,12 @@ function rows.load_runs(ids)
   end
   local found = read_many('HMGET', prefix .. 'runs', missing)
   for place, id in ipairs(missing) do
-    local row = false
-    if found[place] then
-      row = new_row(id)
+    -- A job without a run may exist all the same: it has not started yet.
+    if found[place] and not rows.held[id] then
+      local row = new_row(id)
       set_run(row, found[place])
+      rows.held[id] = row
     end
-    rows.held[id] = row
   end
 end
 

@@ -146,7 +146,7 @@ function runs.end_run(row, outcome, due_at, result, failure)
   if row.cancel_asked then
     runs.end_job(row, 6)
   elseif outcome == 'completed' then
-    if result or not row.no_more then
+    if result or row.more or not row.no_more then
       local more = rows.more(row)
       more.result, more.error = result, nil
       row.more_dirty = true

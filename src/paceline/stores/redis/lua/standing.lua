@@ -3,8 +3,7 @@ local function ahead_of(line, row)
   if rows.seen(row) == 2 then
     return 0
   end
-  local cls = line.class_of_task[row.task]
-  local lane = cls and lanes.group(line, row.group or '').lanes[cls.id]
+  local lane = lanes.group(line, row.group or '').lanes[lines.class_for(line, row.task).id]
   if not lane then
     return 0
   end
