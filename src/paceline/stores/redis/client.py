@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import redis
@@ -24,13 +25,19 @@ MOVES = 5
 """So many redirections of a cluster are followed before it is taken to be in disorder."""
 
 
+KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
+"""Steps whose answer is a promise."""
+
+
 class Client:
     """One server (or the node of a cluster that has our slot), for all event loops of this process."""
 
-    def __init__(self, url: str, head: str, *, connect_timeout: float, timeout: float, hidden: str) -> None:
-        self.shown = hidden
+    def __init__(self, url: str, head: str, *, connect_timeout: float, timeout: float) -> None:
+        self.shown = hidden = without_password(url)
         self.head = head.encode()
         self.timeout = timeout
+        self.fsync = False
+        """True when answers wait until the server has written to disk."""
         self._library = library()
         self.greet: Callable[[Wire], Any] | None = None
         """Awaited with every new connection before it is used."""
@@ -55,26 +62,39 @@ class Client:
     ) -> list[Any]:
         """Run one script; `again`: it may run twice, so a broken connection is no reason to give up."""
         words = (b"FCALL", self._library.function(name), 1, self.head, _encode(wanted), *bodies)
-        answer = await self.command(*words, again=again)
+        answer = await self.command(*words, again=again, keep=self.fsync and name in KEPT)
         if len(answer) == 2 and answer[0] == b"refused":
             raise refusal(_decode(answer[1]), wanted)
         return cast(list[Any], answer)
 
+    def function(self, name: str) -> bytes:
+        """The name of a step at the server."""
+        return self._library.function(name)
+
+    @property
+    def open_wire(self) -> Wire | None:
+        """This loop's connection, if it has one."""
+        wire = self._wires.get(asyncio.get_running_loop())
+        return None if wire is None or wire.broken is not None else wire
+
+    async def wire(self) -> Wire:
+        """This loop's connection, opened if it has none."""
+        return self.open_wire or await self._wire()
+
     def post(self, name: str, wanted: dict[str, Any]) -> asyncio.Future[Any] | None:
         """Send a script at once, without waiting, if this loop has a connection; whatever is sent later comes later."""
-        wire = self._wires.get(asyncio.get_running_loop())
-        if wire is None or wire.broken is not None:
+        wire = self.open_wire
+        if wire is None:
             return None
         return wire.request(b"FCALL", self._library.function(name), 1, self.head, _encode(wanted))
 
-    async def command(self, *words: Any, again: bool = False) -> Any:
+    async def command(self, *words: Any, again: bool = False, keep: bool = False) -> Any:
         """Send one command on this loop's connection; errors come as ours."""
         for _ in range(MOVES):
-            wire = self._wires.get(asyncio.get_running_loop())
-            if wire is None or wire.broken is not None:
-                wire = await self._wire()
+            wire = self.open_wire or await self._wire()
             try:
-                return await wire.request(*words)
+                answer = wire.request(*words)
+                return await (self._kept(answer, wire) if keep else answer)
             except Broken as error:
                 if error.sent and not again:
                     raise
@@ -82,6 +102,19 @@ class Client:
             except redis.ResponseError as error:
                 await self._make_good(error, wire)
         raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
+
+    async def _kept(self, answer: asyncio.Future[Any], wire: Wire) -> Any:
+        """The answer, after what it promises is on disk."""
+        written = wire.request(b"WAITAOF", 1, 0, int(self.timeout * 500))
+        await asyncio.wait([answer, written])
+        result = answer.result()
+        try:
+            numbers = written.result()
+        except redis.ResponseError as error:
+            raise server_error(error) from error
+        if not numbers[0]:
+            raise StoreUnavailable(f"{self.shown} has it, but did not write it to disk within {self.timeout / 2:g} s")
+        return result
 
     async def _make_good(self, error: Any, wire: Wire) -> None:
         """Do what an answer asks for, so that the command can be sent again; else its error is raised."""
@@ -99,6 +132,12 @@ class Client:
             # A primary that became a replica: the next call looks for the new one.
             wire.close("the server is no primary any more")
         raise problem from error
+
+    async def load_if_missing(self, wire: Wire) -> None:
+        """Make sure that the server knows our steps."""
+        known = await wire.request(b"FUNCTION", b"LIST", b"LIBRARYNAME", self._library.name)
+        if not known:
+            await self._load(wire)
 
     async def _load(self, wire: Wire) -> None:
         """Teach the server our steps: it is new, was replaced, or somebody made it forget them."""
@@ -162,3 +201,12 @@ class Client:
             wire.close("the store was closed")
         if threads is not None:
             threads.shutdown(wait=False)
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{place}"))

@@ -15,7 +15,7 @@ from paceline.limits import Backoff, Kind, Limit
 from paceline.limits.admission import DEFAULT_BACKOFF
 from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Finish, Hold, Override, Usage
+from paceline.stores.interface import Ask, Finish, Hold, Note, Override, Usage
 
 STATES = {
     1: JobState.WAITING,
@@ -179,6 +179,38 @@ def decode_job(parts: Sequence[bytes], now: Micros) -> JobRecord:
 
 def _text(value: str | bool) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def encode_ask(ask: Ask, finishes: Sequence[Finish]) -> dict[str, Any]:
+    """What a worker asks for, with the ends of runs it sends along."""
+    said: dict[str, Any] = {
+        "queues": ask.queues,
+        "slots": ask.slots,
+        "worker": ask.worker,
+        "lease": ask.lease,
+        "claim_id": ask.claim_id,
+    }
+    if ask.tasks is not None:
+        said["tasks"] = "\x1f".join(sorted(ask.tasks))
+    if ask.also:
+        said["also"] = ask.also
+    if ask.room is not None:
+        said["room"] = ask.room
+    if ask.most is not None:
+        said["most"] = ask.most
+    if finishes:
+        said["finishes"] = [encode_finish(finish) for finish in finishes]
+    return said
+
+
+def encode_note(note: Note) -> dict[str, Any]:
+    return {
+        "id": note.id,
+        "fence": note.fence,
+        "progress": note.progress,
+        "message": None if note.message is None else as_text(note.message),
+        "log": None if note.log is None else as_text(note.log),
+    }
 
 
 def encode_finish(finish: Finish) -> dict[str, Any]:

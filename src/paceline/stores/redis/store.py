@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
 from paceline.clock import Clock, Micros
 from paceline.codec import MAX_PAYLOAD
-from paceline.errors import ConfigError, MoveNotAllowed
+from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
@@ -34,6 +33,7 @@ from paceline.stores.interface import (
     WorkerRecord,
 )
 from paceline.stores.redis.client import Client
+from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
 from paceline.stores.redis.records import (
     CODES,
@@ -42,10 +42,12 @@ from paceline.stores.redis.records import (
     decode_limit,
     decode_overrides,
     decode_usage,
+    encode_ask,
     encode_finish,
     encode_hold,
     encode_job,
     encode_limit,
+    encode_note,
     encode_numbers,
     new_record,
 )
@@ -71,7 +73,10 @@ class RedisStore:
         max_payload: int = MAX_PAYLOAD,
         connect_timeout: float = 5.0,
         timeout: float = 10.0,
+        durability: str = "server",
+        trust_restart: bool = False,
     ) -> None:
+        require(durability in ("server", "fsync"), "durability", durability, '"server" or "fsync"')
         self.namespace = namespace
         self.max_payload = max_payload
         self._server_clock = ServerClock()
@@ -82,8 +87,9 @@ class RedisStore:
             f"{{paceline:{namespace}}}:head",
             connect_timeout=connect_timeout,
             timeout=timeout,
-            hidden=without_password(url),
         )
+        self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
+        self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
 
     def __repr__(self) -> str:
@@ -91,6 +97,8 @@ class RedisStore:
 
     async def open(self) -> None:
         await self._client.command(b"PING", again=True)
+        if self._client.fsync:
+            await check_fsync(await self._client.wire(), 0)
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
@@ -100,6 +108,7 @@ class RedisStore:
                 await each.close()
             else:
                 each.abandon()
+        await self._greeting.bye()
         self._client.close()
 
     async def _run(
@@ -153,31 +162,17 @@ class RedisStore:
         ]
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
-        wanted: dict[str, Any] = {
-            "queues": ask.queues,
-            "slots": ask.slots,
-            "worker": ask.worker,
-            "lease": ask.lease,
-            "claim_id": ask.claim_id,
-        }
-        if ask.tasks is not None:
-            wanted["tasks"] = "\x1f".join(sorted(ask.tasks))
-        if ask.also:
-            wanted["also"] = ask.also
-        if ask.room is not None:
-            wanted["room"] = ask.room
-        if ask.most is not None:
-            wanted["most"] = ask.most
-        if finishes:
-            wanted["finishes"] = [encode_finish(finish) for finish in finishes]
+        wanted = encode_ask(ask, finishes)
         ears = self._ears.get(asyncio.get_running_loop())
         if ears is not None:
             waker = ears.waker_for(ask.queues)
             if waker is not None:
                 wanted["waker"] = waker
+        await self._greeting.claims()
         answer = await self._run("claim", wanted)
-        now, again, lost, needs_room, guard = _decode(answer[0])
+        now, again, lost, needs_room, guard, charges = _decode(answer[0])
         self._server_clock.heard(now)
+        self._greeting.heard(charges)
         return Claim(
             jobs=decode_jobs(answer, now),
             now=now,
@@ -197,16 +192,7 @@ class RedisStore:
         return Extended(said[0], said[1])
 
     async def note(self, notes: Sequence[Note]) -> list[str]:
-        said = [
-            {
-                "id": note.id,
-                "fence": note.fence,
-                "progress": note.progress,
-                "message": None if note.message is None else as_text(note.message),
-                "log": None if note.log is None else as_text(note.log),
-            }
-            for note in notes
-        ]
+        said = [encode_note(note) for note in notes]
         lost: list[str] = await self._value("note", {"notes": said})
         return lost
 
@@ -311,8 +297,10 @@ class RedisStore:
             wanted["force"] = True
         if waits:
             wanted["waits"] = True
-        granted, now, until, leased = await self._value("acquire", wanted)
+        await self._greeting.claims()
+        granted, now, until, leased, charges = await self._value("acquire", wanted)
         self._server_clock.heard(now)
+        self._greeting.heard(charges)
         return Grant(granted, now, until, leased)
 
     async def give_back(self, permits: Sequence[str]) -> None:
@@ -392,12 +380,3 @@ class RedisStore:
             total += removed
             if not more:
                 return total
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    place = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{place}"))

@@ -18,7 +18,7 @@ local ONE = 65536 -- the turn of one start
 local MAX_CRASHES = 3
 
 -- Of the call that runs now: its arguments, the prefix of its keys, the namespace's head, and the store's time.
-local args, words, head_key, prefix, head, now
+local args, words, head_key, prefix, head, now, latest_before
 
 local function new_head()
   return {
@@ -26,6 +26,7 @@ local function new_head()
     orders = 0, -- jobs added so far
     fences = 0, -- starts so far
     epochs = 0, -- limits declared so far
+    charges = 0, -- starts counted under keys so far
     next_expiry = NEVER, -- when the first operator's word ends
     longest = 60000000, -- how far back a decision can look
     guard = NEVER,
@@ -55,10 +56,14 @@ local function begin(keys, given)
     local time = call('TIME')
     now = time[1] * 1000000 + time[2]
   end
+  latest_before = head.latest
   if now > head.latest then
     head.latest = now
   else
     now = head.latest
+  end
+  if head.lost_at and now > head.lost_at + head.longest then
+    head.lost_at, head.missing = nil, nil
   end
 end
 

@@ -7,7 +7,7 @@ local function give(started, lost, again, guard)
     ids[place] = row.id
   end
   rows.load_more(ids)
-  answer[1] = pack({ now, again, lost, choosing.needs_room, guard })
+  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges })
   for _, row in ipairs(started) do
     rows.give_last(row, answer)
   end

@@ -43,6 +43,9 @@ do
   -- include: give_back
 end
 do
+  -- include: hello
+end
+do
   -- include: hold
 end
 do

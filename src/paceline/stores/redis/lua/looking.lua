@@ -41,14 +41,18 @@ local function usage_of(meter, cost, waiting)
   local in_flight = meter.in_flight
   meter.in_flight = in_flight - over_under(meter)
   local used, allowed = meters.used_and_allowed(meter)
+  local held, reason = meter.hold_until, meter.hold_reason
+  if meters.safe_at(meter) > max(now, held) then
+    held, reason = meters.safe_at(meter), 'the server began a new life and may have lost starts'
+  end
   local answer = {
     limit = meter.name,
     group = meter.group,
     parts = meter.parts,
     used = used,
     allowed = allowed or nil,
-    hold_until = meter.hold_until > now and meter.hold_until or 0,
-    hold_reason = meter.hold_reason,
+    hold_until = held > now and held or 0,
+    hold_reason = reason,
     opens_at = meters.opens_at(meter, cost),
     waiting = waiting,
     now = now,

@@ -199,12 +199,24 @@ function meters.opens_in_time(meter, cost)
       end
     end
   end
+  return head.lost_at and max(at, meters.safe_at(meter)) or at
+end
+
+-- When starts that the server may have lost count no more.
+function meters.safe_at(meter)
+  local at = 0
+  for _, part in ipairs(meter.parts) do
+    if head.lost_at and part[1] ~= 'concurrency' then
+      at = max(at, head.lost_at + (part[1] == 'delay' and part[2] or part[3]))
+    end
+  end
   return at
 end
 
 -- Count a start that holds no lease.
 function meters.count(meter, cost)
   meter.dirty = true
+  head.charges = head.charges + 1
   for place, part in ipairs(meter.parts) do
     if part[1] ~= 'concurrency' then
       kinds[part[1]].charge(meter, place, part, meter.states[place], cost, now)

@@ -37,6 +37,25 @@ local function forget_idle_meters()
   return #found
 end
 
+-- Clients and workers that were not heard of for an hour are gone without a word, and so are sleepers.
+local function forget_the_silent(all_lines)
+  local oldest = now - 3600000000
+  local sessions, workers = call('HGETALL', prefix .. 'sessions'), call('HGETALL', prefix .. 'workers')
+  for place = 1, #sessions, 2 do
+    if tonumber(sessions[place + 1]) < oldest then
+      call('HDEL', prefix .. 'sessions', sessions[place])
+    end
+  end
+  for place = 1, #workers, 2 do
+    if unpack_one(workers[place + 1]).seen_at < oldest then
+      for _, what in ipairs({ 'workers', 'claims', 'ears' }) do
+        call('HDEL', prefix .. what, workers[place])
+      end
+    end
+  end
+  wakes.forget_stale(all_lines)
+end
+
 local function work()
   local ids = call('ZRANGEBYSCORE', prefix .. 'done', '-inf', format('(%.0f', now), 'LIMIT', 0, args.most)
   rows.load(ids)
@@ -50,7 +69,9 @@ local function work()
       runs.not_kept[#runs.not_kept + 1] = id
     end
   end
-  for _, line in ipairs(lines.all()) do
+  local all_lines = lines.all()
+  forget_the_silent(all_lines)
+  for _, line in ipairs(all_lines) do
     drop_old_starts(line)
     local resting = call('SMEMBERS', prefix .. 'resting' .. SEP .. line.name)
     lanes.load_groups(line, resting)

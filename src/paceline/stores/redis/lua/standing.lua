@@ -57,7 +57,7 @@ local function dump(meter)
       states[place] = state or {}
     end
   end
-  return { states = states, in_flight = meter.in_flight, hold_until = meter.hold_until }
+  return { states = states, in_flight = meter.in_flight, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
 end
 
 local function groups_waiting(line)

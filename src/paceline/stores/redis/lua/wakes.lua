@@ -130,6 +130,17 @@ local function pop(key, most)
   return living
 end
 
+-- Sleepers that did not say for long that they live.
+function wakes.forget_stale(all_lines)
+  local oldest = format('(%.0f', real_now() - STALE)
+  call('ZREMRANGEBYSCORE', prefix .. 'asleep', '-inf', oldest)
+  call('ZREMRANGEBYSCORE', prefix .. 'sleep' .. SEP, '-inf', oldest)
+  for _, line in ipairs(all_lines) do
+    call('ZREMRANGEBYSCORE', prefix .. 'sleep' .. SEP .. line.name, '-inf', oldest)
+    call('ZREMRANGEBYSCORE', prefix .. 'empty' .. SEP .. line.name, '-inf', oldest)
+  end
+end
+
 -- One sleeper is woken for a queue: if it leaves work undone, its claim wakes the next one.
 local function wake_one(queue)
   local line = lines.held[queue]
