@@ -50,7 +50,7 @@ class Greeting:
         said: dict[str, Any] = {
             "run_id": run_id,
             "knew": self._run_id,
-            "uptime": int(facts.get("uptime_in_seconds", 0)) + 1,
+            "uptime": int(facts.get("uptime_in_seconds", 0)),
             "keeps_a_log": facts.get("aof_enabled") == "1",
             "loses_nothing": safe,
             "seen": self.seen,
@@ -67,9 +67,7 @@ class Greeting:
         if self._claims and now - self._said_at < EVERY:
             return
         self._claims, self._said_at = True, now
-        wire = await self._client.wire()
-        if self._run_id is not None:
-            await self._say(wire, {"run_id": self._run_id, "uptime": 0, "seen": self.seen})
+        await self._client.command(*self._words({"seen": self.seen}), again=True)
 
     def heard(self, charges: int) -> None:
         """An answer says how many starts were counted so far."""
@@ -81,19 +79,20 @@ class Greeting:
         wire = self._client.open_wire
         if self._claims and wire is not None and self._run_id is not None:
             self._claims = False
-            said = {"run_id": self._run_id, "uptime": 0, "seen": self.seen, "bye": True}
             try:
                 async with asyncio.timeout(1):
-                    await self._say(wire, said)
+                    await self._say(wire, {"seen": self.seen, "bye": True})
             except (StoreError, redis.RedisError, TimeoutError):
                 log.info("the server could not be told that a client goes")
 
     async def _say(self, wire: Wire, said: dict[str, Any]) -> Any:
+        return _decode((await wire.request(*self._words(said)))[0])
+
+    def _words(self, said: dict[str, Any]) -> tuple[Any, ...]:
         said |= {"session": self.session, "claims": self._claims}
         if self._virtual is not None:
             said["now"] = self._virtual.now()
-        answer = await wire.request(b"FCALL", self._client.function("hello"), 1, self._client.head, _encode(said))
-        return _decode(answer[0])
+        return b"FCALL", self._client.function("hello"), 1, self._client.head, _encode(said)
 
     def _look_at(self, facts: dict[str, str]) -> None:
         if facts.get("role") in ("slave", "replica"):

@@ -80,7 +80,7 @@ def server_error(error: redis.RedisError) -> StoreError:
     if word == "NOPERM":
         return StoreError(
             f"the user of this URL may not do what Paceline needs: {text}. "
-            "Give it the keys {paceline:*} and the commands of docs/reference/redis.md"
+            "Give it the keys {paceline:*}* and the commands of docs/reference/redis.md"
         )
     if isinstance(error, redis.AuthenticationError) or word in ("WRONGPASS", "NOAUTH"):
         return StoreError(f"the server refused the user or password of the URL: {text}")

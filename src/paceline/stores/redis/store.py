@@ -169,7 +169,8 @@ class RedisStore:
             if waker is not None:
                 wanted["waker"] = waker
         await self._greeting.claims()
-        answer = await self._run("claim", wanted)
+        # A claim with a name gives the same answer when it is asked again.
+        answer = await self._run("claim", wanted, again=bool(ask.claim_id))
         now, again, lost, needs_room, guard, charges = _decode(answer[0])
         self._server_clock.heard(now)
         self._greeting.heard(charges)

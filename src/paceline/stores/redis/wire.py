@@ -43,6 +43,8 @@ class Wire:
     def request(self, *words: bytes | str | int) -> asyncio.Future[Any]:
         """Send a command; the future is its answer (an error answer is the future's exception)."""
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self.broken is None and not self._waiting:
+            self._look_for_its_end()
         if self.broken is not None:
             future.set_exception(Broken(self.broken, sent=False))
             return future
@@ -67,6 +69,18 @@ class Wire:
             for future in waiting:
                 if not future.done() and not self._loop.is_closed():
                     future.set_exception(Broken(reason, sent=True))
+
+    def _look_for_its_end(self) -> None:
+        """A server that is gone said so: what is not sent into the void can be sent elsewhere."""
+        if isinstance(self._socket, ssl.SSLSocket):
+            return
+        try:
+            if not self._socket.recv(1, socket.MSG_PEEK):
+                self.close("the server closed the connection")
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"the connection to the server broke: {error}")
 
     def _send(self, packed: bytes) -> None:
         if self._unsent:

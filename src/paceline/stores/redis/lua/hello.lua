@@ -39,12 +39,14 @@ local function report()
 end
 
 local function work()
-  local known = head.run_id or args.knew
-  if known and known ~= args.run_id and not args.loses_nothing then
-    another_life()
+  if args.run_id then
+    local known = head.run_id or args.knew
+    if known and known ~= args.run_id and not args.loses_nothing then
+      another_life()
+    end
+    head.run_id = args.run_id
   end
-  head.run_id = args.run_id
-  if head.missing then
+  if head.missing and args.run_id then
     report()
     if head.missing and next(head.missing) == nil then
       nothing_was_lost()
