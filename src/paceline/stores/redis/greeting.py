@@ -53,7 +53,8 @@ class Greeting:
             "uptime": int(facts.get("uptime_in_seconds", 0)),
             "keeps_a_log": facts.get("aof_enabled") == "1",
             "loses_nothing": safe,
-            "seen": self.seen,
+            # What we saw in the life before: in this one others count on.
+            "seen": 0 if self._run_id == run_id else self.seen,
         }
         _, charges, lost_at = await self._say(wire, said)
         if self._run_id != run_id:
