@@ -78,6 +78,40 @@ class RedisServer:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+class RedisCluster:
+    """Three nodes, each with a third of the slots."""
+
+    def __init__(self) -> None:
+        self.nodes = [
+            RedisServer("--cluster-enabled", "yes", "--cluster-port", str(free_port()), port=free_port())
+            for _ in range(3)
+        ]
+
+    @property
+    def url(self) -> str:
+        return self.nodes[0].url
+
+    def start(self) -> None:
+        for place, node in enumerate(self.nodes):
+            node.start()
+            first, last = 16384 * place // 3, 16384 * (place + 1) // 3 - 1
+            assert node.ask("CLUSTER", "ADDSLOTSRANGE", str(first), str(last)).startswith(b"+OK")
+        for node in self.nodes[1:]:
+            bus = node.options[node.options.index("--cluster-port") + 1]
+            assert self.nodes[0].ask("CLUSTER", "MEET", "127.0.0.1", str(node.port), bus).startswith(b"+OK")
+        deadline = time.monotonic() + READY
+        while not all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in self.nodes):
+            assert time.monotonic() < deadline, "the nodes did not find each other"
+            time.sleep(0.05)
+
+    def ask(self, *words: str) -> bytes:
+        return [node.ask(*words) for node in self.nodes][-1]
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.remove()
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -86,9 +120,9 @@ def free_port() -> int:
 
 
 @cache
-def shared_redis() -> RedisServer:
+def shared_redis() -> RedisServer | RedisCluster:
     """The server that all tests of this process share; each of them begins by emptying it."""
-    server = RedisServer()
+    server = RedisCluster() if os.environ.get("PACELINE_TEST_REDIS_CLUSTER") else RedisServer()
     server.start()
     atexit.register(server.remove)
     return server

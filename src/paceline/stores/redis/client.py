@@ -52,6 +52,8 @@ class Client:
             )
         except (ValueError, TypeError) as error:
             raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error
+        place = self._pool.connection_kwargs
+        self._home = {name: place[name] for name in ("host", "port") if name in place}
         self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
         self._lock = threading.Lock()
@@ -122,9 +124,7 @@ class Client:
         if "Function not found" in said:
             await self._load(wire)
             return
-        if said.startswith("MOVED "):
-            host, _, port = said.split()[2].rpartition(":")
-            self._pool.connection_kwargs.update(host=host or self._pool.connection_kwargs.get("host"), port=int(port))
+        if self._follow(said):
             wire.close("the slot has moved")
             return
         problem = server_error(error)
@@ -132,6 +132,15 @@ class Client:
             # A primary that became a replica: the next call looks for the new one.
             wire.close("the server is no primary any more")
         raise problem from error
+
+    def _follow(self, said: str) -> bool:
+        """A node of a cluster says which other node has our slot; True when that is where to go."""
+        if not said.startswith("MOVED "):
+            return False
+        host, _, port = said.split()[2].rpartition(":")
+        place = self._pool.connection_kwargs
+        place.update(host=host or place.get("host"), port=int(port))
+        return True
 
     async def load_if_missing(self, wire: Wire) -> None:
         """Make sure that the server knows our steps."""
@@ -156,16 +165,21 @@ class Client:
         return await asyncio.shield(opening)
 
     async def _open_wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
-        wire = await self.connect(self.timeout)
-        try:
-            if self.greet is not None:
-                await self.greet(wire)
-        except redis.ResponseError as error:
-            wire.close()
-            raise server_error(error) from error
-        except BaseException:
-            wire.close()
-            raise
+        for _ in range(MOVES):
+            wire = await self.connect(self.timeout)
+            try:
+                if self.greet is not None:
+                    await self.greet(wire)
+                break
+            except redis.ResponseError as error:
+                wire.close()
+                if not self._follow(str(error)):
+                    raise server_error(error) from error
+            except BaseException:
+                wire.close()
+                raise
+        else:
+            raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
         with self._lock:
             for old in [old for old in self._wires if old.is_closed()]:
                 self._wires.pop(old).close()
@@ -189,6 +203,8 @@ class Client:
         except redis.ResponseError as error:
             raise server_error(error) from error
         except (redis.RedisError, OSError) as error:
+            # A node that a cluster sent us to may be gone: the next try begins where the URL says.
+            self._pool.connection_kwargs.update(self._home)
             raise StoreUnavailable(f"{self.shown} cannot be reached: {error}") from error
         return connection
 
