@@ -32,6 +32,40 @@ def queue_adapter(system: str) -> QueueAdapter:
     return OursQueue(int(numbers[1]) if len(numbers) > 1 else 100, int(numbers[0]))
 
 
+def redis_adapter(system: str) -> Any:
+    """`ours-off-100` (limits, concurrency), or the name of a peer and its concurrency."""
+    name, *rest = system.split("-")
+    if name == "ours":
+        from adapters.ours_redis import OursRedis
+
+        return OursRedis(rest[0], int(rest[1]))
+    if name == "saq":
+        from adapters.saq_redis import SaqRedis
+
+        return SaqRedis(int(rest[0]))
+    if name == "dramatiq":
+        from adapters.dramatiq_redis import DramatiqRedis
+
+        return DramatiqRedis(int(rest[0]))
+    if name == "taskiq":
+        from adapters.taskiq_streams import TaskiqRedis
+
+        return TaskiqRedis(int(rest[0]))
+    from adapters.celery_redis import CeleryRedis
+
+    return CeleryRedis(int(rest[0]))
+
+
+async def redis(system: str, jobs: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    adapter = redis_adapter(system)
+    adds = await adapter.setup(jobs)
+    settle()
+    if profile is not None:
+        profile.enable()
+    lap = await adapter.drain()
+    return {"name": adapter.name, "seconds": lap.seconds, "cpu": lap.cpu, "n": jobs, **adds}
+
+
 def limiter_adapter(system: str) -> LimiterAdapter:
     if system == "limits":
         from adapters.limits_memory import LimitsMemory
@@ -86,12 +120,12 @@ def run(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", choices=["drain", "limiter", "flat"])
+    parser.add_argument("suite", choices=["drain", "limiter", "flat", "redis"])
     parser.add_argument("system")
     parser.add_argument("n", type=int)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    suite = {"drain": drain, "limiter": limiter, "flat": flat}[options.suite]
+    suite = {"drain": drain, "limiter": limiter, "flat": flat, "redis": redis}[options.suite]
     profile = cProfile.Profile() if options.profile else None
     result = run(suite(options.system, options.n, profile))
     if profile is not None:

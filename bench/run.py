@@ -1,4 +1,4 @@
-"""Measure Paceline beside its peers: `python bench/run.py [drain] [limiter] [flat] [--rounds 5] [--quick]`.
+"""Measure Paceline beside its peers: `python bench/run.py [drain] [limiter] [flat] [redis] [--rounds 5] [--quick]`.
 
 Every measurement is a process of its own, and the systems take turns (A B A B ...), so that all of them meet the same
 moments of a machine that others use too. Medians count. Speed is not a test: the exit code is always 0.
@@ -29,13 +29,15 @@ TIMEOUT = 900
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("suites", nargs="*", metavar="suite", help="drain, limiter, flat; all of them if none is named")
+    parser.add_argument(
+        "suites", nargs="*", metavar="suite", help="drain, limiter, flat, redis; all of them if none is named"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="rounds per suite (flat: at most 3)")
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain")
     parser.add_argument("--quick", action="store_true", help="3 rounds, a quarter of the work, flat with 100,000 jobs")
     options = parser.parse_args()
-    wanted = options.suites or ["drain", "limiter", "flat"]
-    if unknown := set(wanted) - {"drain", "limiter", "flat"}:
+    wanted = options.suites or ["drain", "limiter", "flat", "redis"]
+    if unknown := set(wanted) - {"drain", "limiter", "flat", "redis"}:
         parser.error(f"unknown suite: {', '.join(sorted(unknown))}")
     rounds, jobs = max(1, options.rounds), options.jobs
     if options.quick:
@@ -48,6 +50,7 @@ def main() -> None:
             min(rounds, 3),
             suites.flat_report,
         ),
+        "redis": (suites.redis_cases(jobs), min(rounds, 3), suites.redis_report),
     }
     about = environment()
     texts = []
