@@ -35,6 +35,40 @@ local function new_head()
   }
 end
 
+-- The head is written by every step: the numbers that always change as a list, the rest only where there is any.
+local function encode_head()
+  local rest = false
+  if head.lost_at or head.run_id or #head.reserved > 0 or next(head.awaiting) then
+    rest = {
+      reserved = head.reserved,
+      awaiting = head.awaiting,
+      run_id = head.run_id,
+      lost_at = head.lost_at,
+      charges_then = head.charges_then,
+      missing = head.missing,
+    }
+  end
+  local numbers = { head.latest, head.orders, head.fences, head.epochs, head.charges, head.next_expiry, head.longest }
+  numbers[8], numbers[9] = head.guard, rest and pack(rest)
+  return pack(numbers)
+end
+
+local function decode_head(blob)
+  local found = new_head()
+  if not blob then
+    return found
+  end
+  local said = unpack_one(blob)
+  found.latest, found.orders, found.fences, found.epochs, found.charges = said[1], said[2], said[3], said[4], said[5]
+  found.next_expiry, found.longest, found.guard = said[6], said[7], said[8]
+  if said[9] then
+    for name, value in pairs(unpack_one(said[9])) do
+      found[name] = value
+    end
+  end
+  return found
+end
+
 -- What a call holds in its hands begins empty.
 local resets = {}
 
@@ -48,8 +82,7 @@ local function begin(keys, given)
   args, words = unpack_one(given[1]), given
   head_key = keys[1]
   prefix = sub(head_key, 1, -5)
-  head = call('GET', head_key)
-  head = head and unpack_one(head) or new_head()
+  head = decode_head(call('GET', head_key))
   if args.now then
     now = args.now -- a test moves the clock
   else
@@ -117,6 +150,9 @@ local function call_many(command, key, list, step)
 end
 
 local function read_many(command, key, list)
+  if #list <= 1000 then
+    return #list > 0 and call(command, key, unpack(list)) or {}
+  end
   local found = {}
   for first = 1, #list, 1000 do
     local part = call(command, key, unpack(list, first, min(first + 999, #list)))
@@ -127,7 +163,28 @@ local function read_many(command, key, list)
   return found
 end
 
--- What a script holds in its hands is written once, at its end.
+-- Definitions change rarely and are read in every step: what was decoded once is used again while its text is the same.
+-- Whoever changes one forgets them all, and so does a step that fails.
+local decoded, decoded_number = {}, 0
+
+local function forget_decoded()
+  decoded, decoded_number = {}, 0
+end
+
+local function decode_once(what, name, blob)
+  local key = prefix .. what .. SEP .. name
+  local found = decoded[key]
+  if not found or found[1] ~= blob then
+    if decoded_number > 1000 then
+      forget_decoded()
+    end
+    found = { blob, unpack_one(blob) }
+    decoded[key], decoded_number = found, decoded_number + 1
+  end
+  return found[2]
+end
+
+-- What a step holds in its hands is written once, at its end.
 local savers = {}
 
 -- The parts of a step, each in a file of its own; they call one another.

@@ -7,7 +7,7 @@ function limits.find(name)
   local limit = limits.held[name]
   if limit == nil then
     local blob = call('HGET', prefix .. 'limits', name)
-    limit = blob and unpack_one(blob) or false
+    limit = blob and decode_once('limit', name, blob) or false
     limits.held[name] = limit
   end
   return limit or nil
@@ -27,7 +27,7 @@ function limits.all()
     local stored = call('HGETALL', prefix .. 'limits')
     for place = 1, #stored, 2 do
       if limits.held[stored[place]] == nil then
-        limits.held[stored[place]] = unpack_one(stored[place + 1])
+        limits.held[stored[place]] = decode_once('limit', stored[place], stored[place + 1])
       end
     end
     limits.complete = true
@@ -54,6 +54,7 @@ function limits.in_order()
 end
 
 local function write(limit)
+  forget_decoded()
   limits.held[limit.name] = limit
   limits.written[limit.name] = limit
 end

@@ -17,15 +17,26 @@ function lines.get(name)
     return line
   end
   local blob = call('HGET', prefix .. 'queues', name)
-  line = blob and unpack_one(blob)
+  local said = blob and decode_once('queue', name, blob)
     or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
-  line.name, line.groups, line.redefined = name, {}, not blob
+  line = {
+    name = name,
+    groups = {},
+    redefined = not blob,
+    paused = said.paused,
+    paused_tasks = said.paused_tasks,
+    paused_groups = said.paused_groups,
+    tasksets = said.tasksets,
+    tasksets_made = said.tasksets_made,
+    classes_made = said.classes_made,
+  }
   local numbers = call('HGET', prefix .. 'numbers', name)
   numbers = numbers and unpack_one(numbers) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
   line.virtual_time, line.filings, line.counts = numbers[1], numbers[2], numbers[3]
   local classes = {}
   line.class_of_task, line.by_signature = {}, {}
-  for _, cls in ipairs(line.classes) do
+  for _, cls in ipairs(said.classes) do
+    cls.meters = nil
     with_lists(cls, numbers[4][cls.id])
     classes[cls.id] = cls
     line.by_signature[cls.signature] = cls
@@ -68,6 +79,7 @@ savers[#savers + 1] = function()
       end
       call('HSET', prefix .. 'numbers', name, pack({ line.virtual_time, line.filings, line.counts, waiting }))
       if line.redefined then
+        forget_decoded()
         local classes = {}
         for _, cls in pairs(line.classes) do
           classes[#classes + 1] = {

@@ -108,11 +108,20 @@ function rows.load(ids)
   if #missing == 0 then
     return
   end
-  local bodies = read_many('HMGET', prefix .. 'jobs', missing)
-  local runs_found = read_many('HMGET', prefix .. 'runs', missing)
+  local bodies, found = read_many('HMGET', prefix .. 'jobs', missing), {}
   for place, id in ipairs(missing) do
     if bodies[place] then
-      rows.held[id] = decode(id, bodies[place], runs_found[place])
+      found[#found + 1] = id
+    end
+  end
+  if #found == 0 then
+    return
+  end
+  local runs_found, next_run = read_many('HMGET', prefix .. 'runs', found), 0
+  for place, id in ipairs(missing) do
+    if bodies[place] then
+      next_run = next_run + 1
+      rows.held[id] = decode(id, bodies[place], runs_found[next_run])
     end
   end
 end

@@ -5,7 +5,7 @@ local function save_all()
   for _, save in ipairs(savers) do
     save()
   end
-  call('SET', head_key, pack(head))
+  call('SET', head_key, encode_head())
 end
 
 local function step(name, work, flags)
@@ -17,6 +17,7 @@ local function step(name, work, flags)
     end
     local done, answer = pcall(work)
     if not done then
+      forget_decoded()
       if type(answer) == 'table' and answer.refusal then
         return { 'refused', pack(answer) }
       end
