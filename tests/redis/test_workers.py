@@ -254,3 +254,29 @@ async def test_a_store_serves_many_loops_one_after_the_other():
     for number in range(1, 6):
         assert (await asyncio.to_thread(in_a_loop_of_its_own, number))["waiting"] == number
     await store.close()
+
+
+async def test_a_worker_that_may_not_start_passes_the_word_on():
+    url = empty_redis()
+    stores = [open_store(url) for _ in range(3)]
+    queue = Queue("line", store=stores[2])
+    done: list[str] = []
+
+    def handler_of(name: str):
+        async def handler(job: Job[None]) -> None:
+            done.append(name)
+
+        return handler
+
+    held = Worker("line", handler_of("held"), store=stores[0], limiter=Rate(1, per="1h"))
+    free = Worker("line", handler_of("free"), store=stores[1])
+    async with held, free:
+        await asyncio.sleep(0.2)
+        for _ in range(6):
+            job = await queue.add("work", None)
+            await job.result(timeout=3)
+            await asyncio.sleep(0.02)
+
+    assert done.count("free") >= 5
+    for store in stores:
+        await store.close()

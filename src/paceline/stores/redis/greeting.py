@@ -102,6 +102,9 @@ class Greeting:
             )
         if facts.get("loading") == "1":
             raise StoreUnavailable(f"{self._client.shown} is loading its data")
+        major = facts.get("redis_version", "7").split(".")[0]
+        if major.isdigit() and int(major) < 7:
+            raise StoreError(f"{self._client.shown} is Redis {facts['redis_version']}; Paceline needs 7.0 or newer")
         policy = facts.get("maxmemory_policy", "noeviction")
         if policy != "noeviction" and facts.get("maxmemory", "0") != "0":
             self._warn(

@@ -23,6 +23,8 @@ log = logging.getLogger("paceline.store")
 
 BLOCK = 30
 """Seconds after which a sleeper says again that it lives; its registration lasts three times as long."""
+PASS_ON = 0.05
+"""Seconds after which a worker that was woken and did not claim passes the word on."""
 _LENGTHS = struct.Struct(">IIII")
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -88,6 +90,8 @@ class Ears:
         self._task: asyncio.Task[None] | None = None
         self._saying: asyncio.Task[None] | None = None
         self._posted: asyncio.Future[Any] | None = None
+        self._passing: asyncio.Task[None] | None = None
+        self._claimed_at: dict[str, float] = {}
         self._wire: Wire | None = None
 
     def listen(self, queues: Sequence[str], worker: str | None) -> RedisListener:
@@ -125,6 +129,9 @@ class Ears:
 
     def waker_for(self, queues: Sequence[str]) -> str | None:
         """Our name, if somebody here sleeps for these queues: a claim that finds nothing puts it on the list."""
+        now = self._loop.time()
+        for queue in queues:
+            self._claimed_at[queue] = now
         wanted = set(queues)
         if any(not wanted.isdisjoint(listener.queues) for listener in self._listeners):
             return self.waker
@@ -165,7 +172,7 @@ class Ears:
 
     async def close(self) -> None:
         """The store closes: those who wait for a job get an error, sleepers look again."""
-        tasks = [task for task in (self._task, self._saying) if task is not None]
+        tasks = [task for task in (self._task, self._saying, self._passing) if task is not None]
         self._task = self._saying = None
         for task in tasks:
             task.cancel()
@@ -263,6 +270,8 @@ class Ears:
         match word[0]:
             case "queue":
                 self._wake_where(lambda listener: word[1] in listener.queues)
+                if any(listener.worker is not None and word[1] in listener.queues for listener in self._listeners):
+                    self._loop.call_later(PASS_ON, self._pass_on, word[1], self._loop.time())
             case "all":
                 self._wake_where(lambda listener: True)
             case "empty":
@@ -274,6 +283,17 @@ class Ears:
                 self._wake_where(lambda listener: listener.worker == word[1])
             case "removed":
                 self._settle(word[1], JobNotFound(word[1]))
+
+    def _pass_on(self, queue: str, heard_at: float) -> None:
+        """Nobody here asked for work after the word: paused, or held by a limiter of its own. Another one may look."""
+        if self._claimed_at.get(queue, 0.0) < heard_at and self._listeners:
+            self._passing = self._loop.create_task(self._try_to_pass_on(queue))
+
+    async def _try_to_pass_on(self, queue: str) -> None:
+        try:
+            await self._run("wake", {"queue": queue})
+        except PacelineError as error:
+            log.info("the server could not be told to wake another: %s", error)
 
     def _wake_where(self, wanted: Callable[[RedisListener], bool]) -> None:
         for listener in tuple(self._listeners):

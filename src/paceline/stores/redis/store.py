@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,6 +57,8 @@ from paceline.stores.redis.server_clock import ServerClock
 from paceline.stores.redis.standing import decode_standing
 
 _decode = msgspec.msgpack.Decoder().decode
+ALIVE = 300.0
+"""Seconds for which a worker that holds nothing counts as seen; the server forgets it after an hour."""
 STRETCH = 5_000
 """So many jobs are looked at in one step when a whole queue is; the server answers others in between."""
 
@@ -91,6 +95,7 @@ class RedisStore:
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
+        self._seen: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._client.shown} {self.namespace!r}>"
@@ -188,6 +193,11 @@ class RedisStore:
         return lost
 
     async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
+        if not leases and self._virtual is None and time.monotonic() < self._seen.get(worker, math.inf):
+            # It holds nothing, and was seen a moment ago or is no worker: who idles costs the server nothing.
+            return Extended([], [])
+        if worker in self._seen:
+            self._seen[worker] = time.monotonic() + ALIVE
         held = [(each.id, each.fence) for each in leases]
         said = await self._value("extend", {"worker": worker, "leases": held, "lease": lease}, again=True)
         return Extended(said[0], said[1])
@@ -353,9 +363,11 @@ class RedisStore:
     async def register(self, worker: WorkerRecord) -> None:
         tasks = None if worker.tasks is None else sorted(worker.tasks)
         said = {"id": worker.id, "queues": list(worker.queues), "tasks": tasks}
+        self._seen[worker.id] = time.monotonic() + ALIVE
         await self._run("register", {"worker": said}, again=True)
 
     async def unregister(self, worker: str) -> None:
+        self._seen.pop(worker, None)
         await self._run("register", {"gone": worker}, again=True)
 
     async def workers(self) -> list[WorkerRecord]:

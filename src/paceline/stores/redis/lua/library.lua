@@ -93,3 +93,6 @@ end
 do
   -- include: usage
 end
+do
+  -- include: wake
+end
