@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench clean test-servers
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed ## watch jobs keep to their limits
 	@$(BIN)/python -m paceline demo
@@ -22,6 +22,11 @@ check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
+
+test-servers: $(VENV)/.installed ## the stores on an installed Redis, and on a cluster of three nodes
+	@command -v redis-server >/dev/null || { echo "redis-server not found; on Debian: apt-get install redis-server" >&2; exit 1; }
+	PACELINE_TEST_REDIS_SERVER=$$(command -v redis-server) $(BIN)/python -m pytest -n 2 tests/stores tests/redis -k redis
+	PACELINE_TEST_REDIS_CLUSTER=1 $(BIN)/python -m pytest -n 2 tests/stores -k "redis and (claim or limit or group or lease)"
 
 bench: $(VENV)/.installed-bench ## measure speed and how much of a limit is used
 	@$(BIN)/python bench/run.py

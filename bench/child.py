@@ -53,6 +53,40 @@ def file_adapter(system: str, file: Path, limit: tuple[int, int] | None = None) 
     return OursSqlite(file, *words, limit=limit)
 
 
+def redis_adapter(system: str) -> Any:
+    """`ours-off-100` (limits, concurrency), or the name of a peer and its concurrency."""
+    name, *rest = system.split("-")
+    if name == "ours":
+        from adapters.ours_redis import OursRedis
+
+        return OursRedis(rest[0], int(rest[1]))
+    if name == "saq":
+        from adapters.saq_redis import SaqRedis
+
+        return SaqRedis(int(rest[0]))
+    if name == "dramatiq":
+        from adapters.dramatiq_redis import DramatiqRedis
+
+        return DramatiqRedis(int(rest[0]))
+    if name == "taskiq":
+        from adapters.taskiq_streams import TaskiqRedis
+
+        return TaskiqRedis(int(rest[0]))
+    from adapters.celery_redis import CeleryRedis
+
+    return CeleryRedis(int(rest[0]))
+
+
+async def redis(system: str, jobs: int, profile: cProfile.Profile | None) -> dict[str, Any]:
+    adapter = redis_adapter(system)
+    adds = await adapter.setup(jobs)
+    settle()
+    if profile is not None:
+        profile.enable()
+    lap = await adapter.drain()
+    return {"name": adapter.name, "seconds": lap.seconds, "cpu": lap.cpu, "n": jobs, **adds}
+
+
 def limiter_adapter(system: str) -> LimiterAdapter:
     if system == "limits":
         from adapters.limits_memory import LimitsMemory
@@ -151,6 +185,7 @@ SUITES = {
     "sqlite-latency": sqlite_latency,
     "sqlite-use": sqlite_use,
     "sqlite-flat": sqlite_flat,
+    "redis": redis,
 }
 
 

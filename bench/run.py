@@ -28,7 +28,7 @@ from suites import Case, Results
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 TIMEOUT = 900
-SUITES = ("drain", "limiter", "flat", "sqlite-drain", "sqlite-add", "sqlite-latency", "sqlite-use", "sqlite-flat")
+SUITES = ("drain", "limiter", "flat", "sqlite-drain", "sqlite-add", "sqlite-latency", "sqlite-use", "sqlite-flat", "redis")
 PACKAGES = ("pgqueuer", "limits", "litequeue", "huey", "uvloop", "msgspec")
 
 
@@ -52,6 +52,7 @@ def plan(rounds: int, jobs: int, quick: bool) -> dict[str, Plan]:
         "sqlite-add": Plan(sqlite.add_cases(5_000 // share), rounds, sqlite.add_report),
         "sqlite-latency": Plan(sqlite.latency_cases(100 if quick else 300), few, sqlite.latency_report),
         "sqlite-use": Plan(sqlite.use_cases(300 if quick else 500), few, sqlite.use_report),
+        "redis": Plan(suites.redis_cases(jobs // share), few, suites.redis_report),
         "sqlite-flat": Plan(sqlite.flat_cases(100 if quick else 200, large), 1, sqlite.flat_report),
     }
 

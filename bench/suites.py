@@ -1,4 +1,4 @@
-"""The suites in memory: which systems are measured, and what is said about the numbers."""
+"""The suites in memory and on Redis: which systems are measured, and what is said about the numbers."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ GRANTS = {"granted": 100_000, "sliding": 20_000, "refused": 200_000}
 SPEED = 1.3
 LIMITER = 2.0
 FLAT = 2.0
+REDIS = 4.0
+REDIS_PEERS = ("dramatiq-8", "dramatiq-32", "taskiq-10", "taskiq-100", "saq-10", "saq-100", "celery-1", "celery-10")
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,39 @@ def limiter_report(results: Results) -> str:
 
 def rates(runs: list[dict[str, Any]], by: str = "seconds") -> list[float]:
     return [run["n"] / run[by] for run in runs]
+
+
+# redis
+
+
+def redis_cases(jobs: int) -> list[Case]:
+    """Ours and every setting of every peer in turn, each on a fresh server; slow peers get fewer jobs."""
+    ours = [Case("redis", system, jobs) for system in ("ours-off-100", "ours-on-100")]
+    return ours + [Case("redis", system, max(jobs // 5, 500)) for system in REDIS_PEERS]
+
+
+def redis_report(results: Results) -> str:
+    rows = [
+        [
+            runs[0]["name"],
+            f"{median(_rates(runs)):,.0f}",
+            f"{report.spread(_rates(runs)):.0%}",
+            f"{median(run['adds'] for run in runs):,.0f}",
+            f"{median(run.get('bulk', 0) for run in runs):,.0f}",
+        ]
+        for runs in results.values()
+        if runs
+    ]
+    lines = [report.table(["Redis, no-op jobs", "drain jobs/s", "spread", "single adds/s", "bulk adds/s"], rows), ""]
+    peers = [runs for system, runs in results.items() if not system.startswith("ours") and runs]
+    off, on = results["ours-off-100"], results["ours-on-100"]
+    fastest = max(peers, key=lambda runs: median(_rates(runs)))
+    adder = max(peers, key=lambda runs: median(run["adds"] for run in runs))
+    lines.append(report.verdict(f"drain: ours / {fastest[0]['name']}", _rates(off), _rates(fastest), REDIS))
+    ours_adds, peer_adds = [run["adds"] for run in off], [run["adds"] for run in adder]
+    lines.append(report.verdict(f"single adds: ours / {adder[0]['name']}", ours_adds, peer_adds, 1.0))
+    lines.append(report.verdict("drain: limits on / off", _rates(on), _rates(off), 0.8))
+    return "\n".join(lines)
 
 
 # flat

@@ -93,6 +93,7 @@ class Stopwatch:
         self.count = 0
         self.started = self.ended = Lap(0, 0)
         self.done = asyncio.Event()
+        self._lock = threading.Lock()
 
     def tick(self) -> None:
         self.count += 1
@@ -101,6 +102,17 @@ class Stopwatch:
         if self.count == self.jobs:
             self.ended = Lap.now()
             self.done.set()
+
+    def tick_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The same for handlers in threads."""
+        with self._lock:
+            self.count += 1
+            count = self.count
+        if count == 1:
+            self.started = Lap.now()
+        if count == self.jobs:
+            self.ended = Lap.now()
+            loop.call_soon_threadsafe(self.done.set)
 
     def lap(self) -> Lap:
         """The time of all jobs; asked when the worker has ended, so that a job that ran twice is seen."""

@@ -20,6 +20,7 @@ from paceline.clock import Micros
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
+from ..servers import empty_redis
 from .builders import SECOND, us
 
 T = TypeVar("T")
@@ -90,9 +91,15 @@ def sqlite(folder: Path, clock: ManualClock) -> Opener:
     return lambda namespace: open_store(url, namespace=namespace, clock=clock, durability="normal")
 
 
+def redis(folder: Path, clock: ManualClock) -> Opener:
+    url = empty_redis()
+    return lambda namespace: open_store(url, namespace=namespace, clock=clock)
+
+
 STORES: dict[str, Callable[[Path, ManualClock], Opener]] = {
     "memory": memory,
     "sqlite": sqlite,
+    "redis": redis,
 }
 
 

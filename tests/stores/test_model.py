@@ -26,6 +26,7 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
+from ..servers import empty_redis
 from .files import OwnFile
 from .histories import HISTORIES, History
 from .model import NEVER, Key, Model, ModelJob
@@ -36,6 +37,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "memory": lambda clock: open_store("memory://", clock=clock),
     "sqlite": OwnFile,
     "sqlite, two handles": partial(OwnFile, handles=2),
+    "redis": lambda clock: open_store(empty_redis(), clock=clock),
 }
 """A further store is one line here: a function of a clock that gives a new, empty store."""
 

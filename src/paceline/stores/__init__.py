@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from paceline.checks import check_name
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, MissingExtra
 from paceline.stores.interface import Store
 
-SCHEMES = "memory:// (or memory://name for a second one) or sqlite:///jobs.db"
-PLANNED = ("postgresql", "postgres", "redis", "rediss")
+SCHEMES = "memory:// (or memory://name for a second one), sqlite:///jobs.db or redis://host:6379/0"
+PLANNED = ("postgresql", "postgres")
+REDIS = ("redis", "rediss", "unix")
 
 
 def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store:
@@ -26,6 +28,8 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
         from paceline.stores.sqlite.store import SqliteStore
 
         return _make(SqliteStore, url, {"url": url, **options}, namespace=namespace)
+    if scheme in REDIS:
+        return _make(partial(_redis_store(), url), url, options, namespace=namespace)
     later = f"; the {scheme} store is not part of this version" if scheme in PLANNED else ""
     raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}{later}", option="url", value=url)
 
@@ -54,6 +58,16 @@ def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
 
 _shared: dict[tuple[str, str], Store] = {}
 _lock = threading.Lock()
+
+
+def _redis_store() -> Any:
+    try:
+        from paceline.stores.redis.store import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.split(".")[0] in ("redis", "hiredis"):
+            raise MissingExtra("redis", "the Redis store") from error
+        raise
+    return RedisStore
 
 
 def _make(kind: Any, url: str, options: dict[str, Any], **more: Any) -> Store:

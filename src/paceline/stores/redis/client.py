@@ -1,0 +1,228 @@
+"""Runs scripts: a connection for each event loop, opened when needed, found again when lost."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, cast
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from paceline.errors import ConfigError, StoreUnavailable
+from paceline.stores.redis.refusals import refusal, server_error
+from paceline.stores.redis.scripts import library
+from paceline.stores.redis.wire import Broken, Wire
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+MOVES = 5
+"""So many redirections of a cluster are followed before it is taken to be in disorder."""
+
+
+KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
+"""Steps whose answer is a promise."""
+
+
+class Client:
+    """One server (or the node of a cluster that has our slot), for all event loops of this process."""
+
+    def __init__(self, url: str, head: str, *, connect_timeout: float, timeout: float) -> None:
+        self.shown = hidden = without_password(url)
+        self.head = head.encode()
+        self.timeout = timeout
+        self.fsync = False
+        """True when answers wait until the server has written to disk."""
+        self._library = library()
+        self.greet: Callable[[Wire], Any] | None = None
+        """Awaited with every new connection before it is used."""
+        try:
+            self._pool = redis.ConnectionPool.from_url(
+                url,
+                socket_connect_timeout=connect_timeout,
+                socket_timeout=connect_timeout,
+                **({} if url.startswith("unix") else {"socket_keepalive": True}),
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+            )
+        except (ValueError, TypeError) as error:
+            raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error
+        place = self._pool.connection_kwargs
+        self._home = {name: place[name] for name in ("host", "port") if name in place}
+        self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
+        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
+        self._lock = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def run(
+        self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
+    ) -> list[Any]:
+        """Run one script; `again`: it may run twice, so a broken connection is no reason to give up."""
+        words = (b"FCALL", self._library.function(name), 1, self.head, _encode(wanted), *bodies)
+        answer = await self.command(*words, again=again, keep=self.fsync and name in KEPT)
+        if len(answer) == 2 and answer[0] == b"refused":
+            raise refusal(_decode(answer[1]), wanted)
+        return cast(list[Any], answer)
+
+    def function(self, name: str) -> bytes:
+        """The name of a step at the server."""
+        return self._library.function(name)
+
+    @property
+    def open_wire(self) -> Wire | None:
+        """This loop's connection, if it has one."""
+        wire = self._wires.get(asyncio.get_running_loop())
+        return None if wire is None or wire.broken is not None else wire
+
+    async def wire(self) -> Wire:
+        """This loop's connection, opened if it has none."""
+        return self.open_wire or await self._wire()
+
+    def post(self, name: str, wanted: dict[str, Any]) -> asyncio.Future[Any] | None:
+        """Send a script at once, without waiting, if this loop has a connection; whatever is sent later comes later."""
+        wire = self.open_wire
+        if wire is None:
+            return None
+        return wire.request(b"FCALL", self._library.function(name), 1, self.head, _encode(wanted))
+
+    async def command(self, *words: Any, again: bool = False, keep: bool = False) -> Any:
+        """Send one command on this loop's connection; errors come as ours."""
+        for _ in range(MOVES):
+            wire = self.open_wire or await self._wire()
+            try:
+                answer = wire.request(*words)
+                return await (self._kept(answer, wire) if keep else answer)
+            except Broken as error:
+                if error.sent and not again:
+                    raise
+                again = again and not error.sent
+            except redis.ResponseError as error:
+                await self._make_good(error, wire)
+        raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
+
+    async def _kept(self, answer: asyncio.Future[Any], wire: Wire) -> Any:
+        """The answer, after what it promises is on disk."""
+        written = wire.request(b"WAITAOF", 1, 0, int(self.timeout * 500))
+        await asyncio.wait([answer, written])
+        result = answer.result()
+        try:
+            numbers = written.result()
+        except redis.ResponseError as error:
+            raise server_error(error) from error
+        if not numbers[0]:
+            raise StoreUnavailable(f"{self.shown} has it, but did not write it to disk within {self.timeout / 2:g} s")
+        return result
+
+    async def _make_good(self, error: Any, wire: Wire) -> None:
+        """Do what an answer asks for, so that the command can be sent again; else its error is raised."""
+        said = str(error)
+        if "Function not found" in said:
+            await self._load(wire)
+            return
+        if self._follow(said):
+            wire.close("the slot has moved")
+            return
+        problem = server_error(error)
+        if said.startswith(("READONLY", "MASTERDOWN")):
+            # A primary that became a replica: the next call looks for the new one.
+            wire.close("the server is no primary any more")
+        raise problem from error
+
+    def _follow(self, said: str) -> bool:
+        """A node of a cluster says which other node has our slot; True when that is where to go."""
+        if not said.startswith("MOVED "):
+            return False
+        host, _, port = said.split()[2].rpartition(":")
+        place = self._pool.connection_kwargs
+        place.update(host=host or place.get("host"), port=int(port))
+        return True
+
+    async def load_if_missing(self, wire: Wire) -> None:
+        """Make sure that the server knows our steps."""
+        known = await wire.request(b"FUNCTION", b"LIST", b"LIBRARYNAME", self._library.name)
+        if not known:
+            await self._load(wire)
+
+    async def _load(self, wire: Wire) -> None:
+        """Teach the server our steps: it is new, was replaced, or somebody made it forget them."""
+        try:
+            await wire.request(b"FUNCTION", b"LOAD", b"REPLACE", self._library.text)
+        except redis.ResponseError as error:
+            raise server_error(error) from error
+
+    async def _wire(self) -> Wire:
+        """This loop's connection; callers that come while it is opened wait for the same one."""
+        loop = asyncio.get_running_loop()
+        opening = self._opening.get(loop)
+        if opening is None:
+            opening = self._opening[loop] = loop.create_task(self._open_wire(loop))
+            opening.add_done_callback(lambda _: self._opening.pop(loop, None))
+        return await asyncio.shield(opening)
+
+    async def _open_wire(self, loop: asyncio.AbstractEventLoop) -> Wire:
+        for _ in range(MOVES):
+            wire = await self.connect(self.timeout)
+            try:
+                if self.greet is not None:
+                    await self.greet(wire)
+                break
+            except redis.ResponseError as error:
+                wire.close()
+                if not self._follow(str(error)):
+                    raise server_error(error) from error
+            except BaseException:
+                wire.close()
+                raise
+        else:
+            raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
+        with self._lock:
+            for old in [old for old in self._wires if old.is_closed()]:
+                self._wires.pop(old).close()
+            self._wires[loop] = wire
+        return wire
+
+    async def connect(self, timeout: float | None) -> Wire:
+        """A new connection, opened in a thread so that a slow server does not hold up the loop."""
+        with self._lock:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(2, thread_name_prefix="paceline-connect")
+        connection = await asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
+        return Wire(connection, timeout)
+
+    def _connect(self) -> Any:
+        connection = self._pool.make_connection()
+        try:
+            connection.connect()
+        except redis.AuthenticationError as error:
+            raise server_error(error) from error
+        except redis.ResponseError as error:
+            raise server_error(error) from error
+        except (redis.RedisError, OSError) as error:
+            # A node that a cluster sent us to may be gone: the next try begins where the URL says.
+            self._pool.connection_kwargs.update(self._home)
+            raise StoreUnavailable(f"{self.shown} cannot be reached: {error}") from error
+        return connection
+
+    def close(self) -> None:
+        """Close every connection; who waits for an answer gets an error."""
+        with self._lock:
+            wires, self._wires = list(self._wires.values()), {}
+            threads, self._threads = self._threads, None
+        for wire in wires:
+            wire.close("the store was closed")
+        if threads is not None:
+            threads.shutdown(wait=False)
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    place = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{place}"))

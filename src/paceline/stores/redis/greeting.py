@@ -1,0 +1,150 @@
+"""What is said to a server before anything is asked of it: which life of it we know, and what we saw counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import uuid
+from typing import Any
+
+import msgspec
+import redis
+
+from paceline.clock import Clock
+from paceline.errors import ConfigError, StoreError, StoreUnavailable
+from paceline.stores.redis.client import Client
+from paceline.stores.redis.wire import Wire
+
+log = logging.getLogger("paceline.store")
+
+EVERY = 20.0
+"""Seconds after which a client that claims says again that it does."""
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Greeting:
+    """One client among all of a namespace. The server holds rates until all who could have lost starts are heard."""
+
+    def __init__(self, client: Client, clock: Clock, *, trust_restart: bool) -> None:
+        self.session = uuid.uuid4().hex
+        self.seen = 0
+        """The most starts that any answer said were counted so far."""
+        self._client = client
+        self._virtual = clock if clock.virtual else None
+        self._trusts = trust_restart
+        self._run_id: str | None = None
+        self._claims = False
+        self._said_at = 0.0
+        self._warned: set[str] = set()
+        client.greet = self.greet
+
+    async def greet(self, wire: Wire) -> None:
+        """Look at the server, warn of what it cannot promise, and introduce ourselves."""
+        facts = _facts(await wire.request(b"INFO"))
+        self._look_at(facts)
+        safe = self._trusts or await self._loses_nothing(wire, facts)
+        await self._client.load_if_missing(wire)
+        run_id = facts.get("run_id", "")
+        said: dict[str, Any] = {
+            "run_id": run_id,
+            "knew": self._run_id,
+            "uptime": int(facts.get("uptime_in_seconds", 0)),
+            "keeps_a_log": facts.get("aof_enabled") == "1",
+            "loses_nothing": safe,
+            # What we saw in the life before: in this one others count on.
+            "seen": 0 if self._run_id == run_id else self.seen,
+        }
+        _, charges, lost_at = await self._say(wire, said)
+        if self._run_id != run_id:
+            if lost_at and self._run_id is not None:
+                log.warning("%s began a new life and may have lost starts: rates are held", self._client.shown)
+            self._run_id, self.seen = run_id, charges
+
+    async def claims(self) -> None:
+        """This client is about to start something: others must know that it may have seen what a server forgot."""
+        now = time.monotonic()
+        if self._claims and now - self._said_at < EVERY:
+            return
+        self._claims, self._said_at = True, now
+        await self._client.command(*self._words({"seen": self.seen}), again=True)
+
+    def heard(self, charges: int) -> None:
+        """An answer says how many starts were counted so far."""
+        if charges > self.seen:
+            self.seen = charges
+
+    async def bye(self) -> None:
+        """This client starts nothing any more."""
+        wire = self._client.open_wire
+        if self._claims and wire is not None and self._run_id is not None:
+            self._claims = False
+            try:
+                async with asyncio.timeout(1):
+                    await self._say(wire, {"seen": self.seen, "bye": True})
+            except (StoreError, redis.RedisError, TimeoutError):
+                log.info("the server could not be told that a client goes")
+
+    async def _say(self, wire: Wire, said: dict[str, Any]) -> Any:
+        return _decode((await wire.request(*self._words(said)))[0])
+
+    def _words(self, said: dict[str, Any]) -> tuple[Any, ...]:
+        said |= {"session": self.session, "claims": self._claims}
+        if self._virtual is not None:
+            said["now"] = self._virtual.now()
+        return b"FCALL", self._client.function("hello"), 1, self._client.head, _encode(said)
+
+    def _look_at(self, facts: dict[str, str]) -> None:
+        if facts.get("role") in ("slave", "replica"):
+            raise StoreUnavailable(
+                f"{self._client.shown} is a read-only replica; give the address of the primary, or wait until it is one"
+            )
+        if facts.get("loading") == "1":
+            raise StoreUnavailable(f"{self._client.shown} is loading its data")
+        major = facts.get("redis_version", "7").split(".")[0]
+        if major.isdigit() and int(major) < 7:
+            raise StoreError(f"{self._client.shown} is Redis {facts['redis_version']}; Paceline needs 7.0 or newer")
+        policy = facts.get("maxmemory_policy", "noeviction")
+        if policy != "noeviction" and facts.get("maxmemory", "0") != "0":
+            self._warn(
+                f"maxmemory-policy is {policy!r}: when memory is full this server throws jobs and limits away; "
+                "set it to noeviction"
+            )
+        if facts.get("aof_enabled") == "0":
+            self._warn(
+                "this server keeps no log of what it is told (appendonly no): "
+                "a restart loses jobs and starts since its last snapshot, or all of them"
+            )
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            log.warning("%s: %s", self._client.shown, text)
+
+    async def _loses_nothing(self, wire: Wire, facts: dict[str, str]) -> bool:
+        """True when the server answers only after it has written."""
+        if facts.get("aof_enabled") != "1":
+            return False
+        try:
+            answer = await wire.request(b"CONFIG", b"GET", b"appendfsync")
+        except redis.ResponseError:
+            return False  # not allowed to ask: expect the usual
+        return bool(answer) and answer[-1] == b"always"
+
+
+def _facts(info: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in info.decode().splitlines())
+    return {name: value for name, _, value in lines if value}
+
+
+async def check_fsync(wire: Wire, wait: int) -> None:
+    """Refuse a server that cannot say when something is on disk."""
+    try:
+        await wire.request(b"WAITAOF", 0, 0, wait)
+    except redis.ResponseError as error:
+        raise ConfigError(
+            f"durability='fsync' is wrong: this server has no WAITAOF; it needs Redis 7.2 or Valkey ({error})",
+            option="durability",
+            value="fsync",
+        ) from error

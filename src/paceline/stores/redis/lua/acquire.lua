@@ -1,0 +1,111 @@
+-- Start something that is no job: all keys are charged, or none. A target is {limit, group, cost}.
+local function meter_for(target)
+  local name, group, cost = target[1], target[2], target[3]
+  local meter = meters.find(name, group)
+  if not meter or cost > 1 then
+    meter = limits.require_key(name, group)
+    if cost > meters.most(meter) then
+      refuse('never fits', { limit = name, cost = cost, allowed = meters.most(meter) })
+    end
+  end
+  return meter
+end
+
+-- A waiter of a big cost that only windows refuse keeps the room free, or smaller ones would always be first.
+local function reserve(keys)
+  local refusing = {}
+  for _, pair in ipairs(keys) do
+    local meter, cost = pair[1], pair[2]
+    if meters.opens_at(meter, cost) > now then
+      if meter.reserved_by and meter.reserved_by ~= args.permit then
+        return
+      end
+      if cost <= 1 or not meters.lacks_only_time(meter, cost) then
+        return
+      end
+      refusing[#refusing + 1] = pair
+    end
+  end
+  for _, pair in ipairs(refusing) do
+    if not pair[1].reserved_by then
+      meters.reserve(pair[1], args.permit, pair[2])
+      head.awaiting[args.permit] = true
+    end
+  end
+end
+
+local function refused(keys, till)
+  if till >= NEVER then
+    for _, pair in ipairs(keys) do
+      -- Somebody waits for a slot who has no queue.
+      if not pair[1].awaited[''] then
+        pair[1].awaited[''], pair[1].dirty = true, true
+      end
+    end
+    till = runs.next_lease_end()
+  end
+  if args.waits then
+    reserve(keys)
+  end
+  if args.waker then
+    wakes.sleep(args.waker, { '' })
+  end
+  return { pack({ false, now, till, false, head.charges }) }
+end
+
+local function work()
+  -- Leases that are over end now, also when this start is refused.
+  runs.take_back(64)
+  local keys, till, leased = {}, 0, false
+  for place, target in ipairs(args.targets) do
+    local found, meter = pcall(meter_for, target)
+    if not found then
+      if type(meter) == 'table' and meter.refusal then
+        return { 'refused', pack(meter) }
+      end
+      error(meter, 0)
+    end
+    local opens = meters.opens_at(meter, target[3])
+    if meter.reserved_by and meter.reserved_by ~= args.permit and now < meter.reserved_deadline then
+      -- When it could start by now, the room is kept until it does, or until its time to do so is over.
+      local kept = meter.reserved_until > now and meter.reserved_until or meter.reserved_deadline
+      opens = max(opens, kept)
+    end
+    till = max(till, opens)
+    leased = leased or meter.slots < NEVER
+    keys[place] = { meter, target[3] }
+  end
+  if till > now and not args.force then
+    return refused(keys, till)
+  end
+  if args.waits and #head.reserved > 0 then
+    limits.drop_reservations(args.permit)
+  end
+  if not leased then
+    -- Nothing is held, so there is nothing to give back or to renew.
+    for _, pair in ipairs(keys) do
+      meters.count(pair[1], pair[2])
+    end
+    return { pack({ true, now, 0, false, head.charges }) }
+  end
+  local flat, seen = {}, {}
+  for _, pair in ipairs(keys) do
+    local meter, cost = pair[1], pair[2]
+    if seen[meter] then
+      meters.count(meter, cost)
+    else
+      seen[meter] = true
+      meters.charge(meter, args.permit, cost)
+      local size = #flat
+      flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
+    end
+  end
+  -- A permit of this name that is still held goes on as this one.
+  local old = runs.permit(args.permit)
+  if old then
+    runs.free(old[2])
+  end
+  runs.add_permit(args.permit, flat, now + args.lease)
+  return { pack({ true, now, 0, true, head.charges }) }
+end
+step('acquire', work)

@@ -1,0 +1,119 @@
+-- Step 2, claim: take back dead leases, let time pass, then start as many jobs as all limits allow.
+local STARTS_KEPT = 100000
+
+local function give(started, lost, again, guard)
+  local ids, answer = {}, {}
+  for place, row in ipairs(started) do
+    ids[place] = row.id
+  end
+  rows.load_more(ids)
+  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges })
+  for _, row in ipairs(started) do
+    rows.give_last(row, answer)
+  end
+  return answer
+end
+
+-- The same claim asked again, because its answer was lost: give those of its jobs that still run.
+local function replay()
+  local blob = args.claim_id ~= '' and call('HGET', prefix .. 'claims', args.worker)
+  local last = blob and unpack_one(blob)
+  if not last or last[1] ~= args.claim_id then
+    return nil
+  end
+  local still = {}
+  for place = 2, #last, 2 do
+    local row = rows.find(last[place])
+    if row and row.state == 3 and row.fence == last[place + 1] then
+      still[#still + 1] = row
+    end
+  end
+  return still
+end
+
+local function remember_claim()
+  local last = { args.claim_id }
+  for _, row in ipairs(choosing.started) do
+    last[#last + 1] = row.id
+    last[#last + 1] = row.fence
+  end
+  call('HSET', prefix .. 'claims', args.worker, pack(last))
+end
+
+-- The log of starts; the oldest go when there are many and no limit counts them any more.
+local function log_starts(line)
+  local key = prefix .. 'starts' .. SEP .. line.name
+  local kept = call('RPUSH', key, unpack(line.started, 1, min(#line.started, 1000)))
+  for first = 1001, #line.started, 1000 do
+    kept = call('RPUSH', key, unpack(line.started, first, min(first + 999, #line.started)))
+  end
+  if kept > STARTS_KEPT + 10000 then
+    local oldest = call('LRANGE', key, 0, 2 * #line.started)
+    local over = 0
+    for place, blob in ipairs(oldest) do
+      if unpack_one(blob)[2] < now - head.longest then
+        over = place
+      end
+    end
+    call('LTRIM', key, over, -1)
+  end
+end
+
+local function work()
+  local replayed = replay()
+  if replayed then
+    return give(replayed, {}, now, NEVER)
+  end
+  choosing.room = args.room
+  for place, name in ipairs(args.also or {}) do
+    choosing.also[place] = meters.get(limits.require(name).name, nil)
+  end
+  local lost = args.finishes and runs.finish(args.finishes) or {}
+  local asked = {}
+  for place, name in ipairs(args.queues) do
+    asked[place] = lines.get(name)
+    if args.tasks then
+      lines.know(asked[place], args.tasks)
+    end
+  end
+  local budget = 2 * args.slots + 64
+  budget = budget - runs.take_back(budget)
+  for _, line in ipairs(asked) do
+    budget = budget - lines.promote_due(line, budget)
+  end
+  for _, line in ipairs(asked) do
+    for _, cls in pairs(line.classes) do
+      if cls.waiting > 0 then
+        budget = budget - lanes.unblock_due(line, cls, budget)
+      end
+    end
+  end
+  choosing.budget = budget
+  if #head.reserved > 0 then
+    serve_reserved()
+  end
+  take_turns(asked)
+  remember_claim()
+  for _, line in ipairs(asked) do
+    if line.started then
+      log_starts(line)
+    end
+  end
+  local idle = #choosing.started < args.slots
+  local again = choosing.budget <= 0 and now or ask_again_at(asked, idle)
+  for _, lane in ipairs(choosing.skipped) do
+    lanes.unpark(lane)
+  end
+  if not idle then
+    pass_on(asked)
+  end
+  if args.waker then
+    if idle and again > now then
+      wakes.sleep(args.waker, args.queues)
+    else
+      wakes.get_up(args.waker, args.queues)
+    end
+  end
+  return give(choosing.started, lost, again, head.guard)
+end
+step('claim', work, EVEN_WHEN_FULL)

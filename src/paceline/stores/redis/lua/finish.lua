@@ -1,0 +1,5 @@
+-- Step 4, finish: end runs whose fence is still current.
+local function work()
+  return { pack(runs.finish(args.finishes)) }
+end
+step('finish', work, EVEN_WHEN_FULL)

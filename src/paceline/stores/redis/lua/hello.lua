@@ -1,0 +1,62 @@
+-- A client introduces itself to the server it found: is this the server that everybody knew, with all that was counted?
+-- What was lost is not known, so after a life that may have lost starts nobody starts where they would still count;
+-- until every client that could have started something says that the server remembers its last start.
+local RECENT = 60000000 -- clients that claim say so every twenty seconds
+local LOST_FENCES = 1048576 -- more than could have been given out and forgotten
+
+local function clients_before()
+  local found, stored = {}, call('HGETALL', prefix .. 'sessions')
+  for place = 1, #stored, 2 do
+    if tonumber(stored[place + 1]) >= latest_before - RECENT then
+      found[stored[place]] = true
+    end
+  end
+  return found
+end
+
+local function nothing_was_lost()
+  head.lost_at, head.missing = nil, nil
+  for name in pairs(limits.all()) do
+    limits.opened(name)
+  end
+end
+
+local function another_life()
+  -- A fence that was given out and forgotten must not prove anything.
+  head.fences = head.fences + LOST_FENCES
+  local started_at = now - args.uptime * 1000000
+  -- A server that ran before the last thing it remembers was a replica: it may have missed things until now.
+  head.lost_at = started_at > latest_before and started_at or now
+  head.charges_then, head.missing = head.charges, args.keeps_a_log and clients_before() or nil
+end
+
+local function report()
+  if args.seen > head.charges_then then
+    head.missing = nil -- it was lost: nothing but time helps
+    return
+  end
+  head.missing[args.session] = nil
+end
+
+local function work()
+  if args.run_id then
+    local known = head.run_id or args.knew
+    if known and known ~= args.run_id and not args.loses_nothing then
+      another_life()
+    end
+    head.run_id = args.run_id
+  end
+  if head.missing and args.run_id then
+    report()
+    if head.missing and next(head.missing) == nil then
+      nothing_was_lost()
+    end
+  end
+  if args.bye then
+    call('HDEL', prefix .. 'sessions', args.session)
+  elseif args.claims then
+    call('HSET', prefix .. 'sessions', args.session, format('%.0f', now))
+  end
+  return { pack({ now, head.charges, head.lost_at or false }) }
+end
+step('hello', work, EVEN_WHEN_FULL)

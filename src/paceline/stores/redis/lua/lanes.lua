@@ -1,0 +1,649 @@
+-- Groups and lanes of a queue: what a claim looks at instead of looking at jobs.
+-- A group is kept as {turn, filed, waiting, size} and, for each lane, {class, state, until, filed, jobs, ready as}.
+-- A group that has nothing to start but a turn ahead of the others rests: `prune` forgets it when the others caught up.
+local READY, BLOCKED, PARKED, PAUSED = 1, 2, 3, 4
+
+local function in_class(what, line, cls)
+  return prefix .. what .. SEP .. line.name .. SEP .. cls.id
+end
+
+local function place_of(filed, field)
+  return to_bytes('>I8', filed) .. field
+end
+
+local function new_lane(line, cls, group)
+  return {
+    line = line,
+    cls = cls,
+    group = group,
+    key = prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. group.field,
+    state = READY,
+    till = 0,
+    filed = 0,
+    jobs = 0,
+    added = {},
+    taken = {},
+    was_blocked = 0, -- how it is filed in the store: 0 where it is not
+    was_till = 0,
+    was_ready = 0,
+  }
+end
+
+local function decode_group(line, field, blob)
+  local group = { field = field, id = field ~= '' and field or nil, line = line, lanes = {} }
+  if not blob then
+    group.turn, group.filed, group.waiting, group.size = 0, 0, 0, 0
+    return group
+  end
+  local found = unpack_one(blob)
+  group.turn, group.filed, group.waiting, group.size = found[1], found[2], found[3], found[4]
+  group.was_idle = group.size == 0 and group.id ~= nil
+  for place = 5, #found, 6 do
+    local cls = line.classes[found[place]]
+    local lane = new_lane(line, cls, group)
+    lane.state, lane.till, lane.filed = found[place + 1], found[place + 2], found[place + 3]
+    lane.jobs, lane.was_ready = found[place + 4], found[place + 5]
+    if lane.state == BLOCKED then
+      lane.was_blocked, lane.was_till = lane.filed, lane.till
+    end
+    lane.was_parked = lane.state == PARKED
+    group.lanes[cls.id] = lane
+  end
+  return group
+end
+
+function lanes.load_groups(line, fields)
+  local missing = {}
+  for _, field in ipairs(fields) do
+    if not line.groups[field] then
+      missing[#missing + 1] = field
+    end
+  end
+  if #missing > 0 then
+    local blobs = read_many('HMGET', prefix .. 'groups' .. SEP .. line.name, missing)
+    for place, field in ipairs(missing) do
+      line.groups[field] = decode_group(line, field, blobs[place])
+    end
+  end
+end
+
+function lanes.group(line, field)
+  local group = line.groups[field]
+  if not group then
+    group = decode_group(line, field, call('HGET', prefix .. 'groups' .. SEP .. line.name, field))
+    line.groups[field] = group
+  end
+  return group
+end
+
+local function touch(lane)
+  lane.touched = true
+  lane.group.dirty = true
+end
+
+-- filing
+
+-- Entries of lanes that were filed in this script, smallest turn first; old ones are recognised and skipped.
+local function earlier(a, b)
+  return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
+end
+
+local function push_entry(heap, entry)
+  local place = #heap + 1
+  heap[place] = entry
+  while place > 1 do
+    local parent = floor(place / 2)
+    if not earlier(heap[place], heap[parent]) then
+      break
+    end
+    heap[place], heap[parent] = heap[parent], heap[place]
+    place = parent
+  end
+end
+
+local function pop_entry(heap)
+  local last = table.remove(heap)
+  if #heap == 0 then
+    return
+  end
+  heap[1] = last
+  local place, size = 1, #heap
+  while true do
+    local child = place * 2
+    if child > size then
+      break
+    end
+    if child < size and earlier(heap[child + 1], heap[child]) then
+      child = child + 1
+    end
+    if not earlier(heap[child], heap[place]) then
+      break
+    end
+    heap[place], heap[child] = heap[child], heap[place]
+    place = child
+  end
+end
+
+-- File the lane at its group's turn.
+function lanes.make_ready(lane)
+  local group = lane.group
+  local is_new = lane.state ~= READY or lane.was_ready ~= group.filed
+  lane.state = READY
+  touch(lane)
+  if is_new and lane.pushed ~= group.filed then
+    lane.pushed = group.filed
+    push_entry(lane.cls.heap, { group.turn, group.filed, lane })
+  end
+end
+
+-- File the lane as blocked until an instant, or parked when only a finish can help.
+function lanes.file_until(lane, till)
+  touch(lane)
+  if till >= NEVER then
+    lane.state = PARKED
+    return
+  end
+  lane.state, lane.till, lane.filed = BLOCKED, till, lane.group.filed
+end
+
+-- A key of this lane may have opened: the next claim decides.
+function lanes.look_again(lane)
+  if lane.jobs > 0 and (lane.state == PARKED or lane.state == BLOCKED) then
+    lanes.make_ready(lane)
+  end
+end
+
+-- Something under a key of this lane finished; true when the lane was waiting for that.
+function lanes.unpark(lane)
+  if lane.state ~= PARKED or lane.jobs == 0 then
+    return false
+  end
+  lanes.make_ready(lane)
+  return true
+end
+
+local function is_in(list, name)
+  for _, each in ipairs(list) do
+    if each == name then
+      return true
+    end
+  end
+  return false
+end
+
+-- All lanes with waiting jobs under a group's key, in whatever queue they are.
+function lanes.under(meter)
+  local found = {}
+  if not meter.group then
+    return found
+  end
+  for queue in pairs(meter.queues) do
+    local line = lines.get(queue)
+    for _, lane in pairs(lanes.group(line, meter.group).lanes) do
+      if lane.jobs > 0 and is_in(lane.cls.own, meter.name) then
+        found[#found + 1] = lane
+      end
+    end
+  end
+  return found
+end
+
+function lanes.look_again_under(meter)
+  for _, lane in ipairs(lanes.under(meter)) do
+    lanes.look_again(lane)
+  end
+end
+
+-- keys
+
+-- The group's own keys of this lane.
+function lanes.meters(lane)
+  if not lane.own then
+    lane.own = {}
+    if lane.group.id then
+      for place, name in ipairs(lane.cls.own) do
+        lane.own[place] = meters.get(name, lane.group.id)
+      end
+    end
+  end
+  return lane.own
+end
+
+local function meet(lane)
+  lane.own, lane.unit_keys = nil, nil
+  for _, meter in ipairs(lanes.meters(lane)) do
+    if not meter.queues[lane.line.name] then
+      meter.queues[lane.line.name] = true
+      meter.dirty = true
+    end
+  end
+end
+
+local function part_from(lane)
+  if not lane.group.id then
+    return
+  end
+  for _, name in ipairs(lane.cls.own) do
+    local meter, others = meters.find(name, lane.group.id), false
+    for _, other in pairs(lane.group.lanes) do
+      others = others or (other ~= lane and other.jobs > 0 and is_in(other.cls.own, name))
+    end
+    if meter and not others then
+      meter.queues[lane.line.name] = nil
+      meter.dirty = true
+    end
+  end
+end
+
+-- The keys that a job of this lane is charged to, with what it takes from each: {meter, cost}.
+function lanes.keys_for(lane, row)
+  if not lane.unit_keys then
+    local keys = {}
+    for _, meter in ipairs(lines.shared(lane.cls)) do
+      keys[#keys + 1] = { meter, 1 }
+    end
+    for _, meter in ipairs(lanes.meters(lane)) do
+      keys[#keys + 1] = { meter, 1 }
+    end
+    lane.unit_keys = keys
+  end
+  if row.cost == 1 then
+    return lane.unit_keys
+  end
+  local keys = {}
+  for place, pair in ipairs(lane.unit_keys) do
+    keys[place] = { pair[1], rows.cost_under(row.cost, pair[1].name) }
+  end
+  return keys
+end
+
+-- When the group's own limits admit a start.
+function lanes.opens_at(lane, cost)
+  local at = 0
+  for _, meter in ipairs(lanes.meters(lane)) do
+    local opens = meters.opens_at(meter, rows.cost_under(cost, meter.name))
+    if opens > at then
+      at = opens
+    end
+  end
+  return at
+end
+
+-- jobs of a lane
+
+-- Write what was put in and taken out, so that the store has the lane as it is.
+local function sync(lane)
+  if #lane.added > 0 then
+    call_many('ZADD', lane.key, lane.added)
+    lane.added = {}
+  end
+  if #lane.taken > 0 then
+    call_many('ZREM', lane.key, lane.taken)
+    lane.taken = {}
+  end
+  lane.heads, lane.next_head = nil, nil
+end
+
+-- The next job of a lane that is not empty.
+function lanes.head(lane)
+  if not lane.heads or lane.next_head > #lane.heads then
+    if #lane.added > 0 then
+      sync(lane)
+    end
+    -- Twice as many each time: a lone lane is read in few steps, a lane among many gives one job.
+    lane.step = min((lane.step or 0.5) * 2, 128)
+    local from = #lane.taken
+    lane.heads = call('ZRANGE', lane.key, from, from + lane.step - 1)
+    lane.next_head = 1
+    local ids = {}
+    for place, member in ipairs(lane.heads) do
+      ids[place] = sub(member, 9)
+    end
+    rows.load(ids)
+    for place, id in ipairs(ids) do
+      rows.held[id].place = lane.heads[place]
+    end
+  end
+  return rows.held[sub(lane.heads[lane.next_head], 9)]
+end
+
+-- Put a job into its place.
+local function push(lane, row)
+  if lane.heads then
+    sync(lane)
+  end
+  if lane.jobs == 0 then
+    lane.state = READY
+    meet(lane)
+  end
+  lane.jobs = lane.jobs + 1
+  lane.cls.waiting = lane.cls.waiting + 1
+  touch(lane)
+  lane.added[#lane.added + 1] = row.priority
+  lane.added[#lane.added + 1] = rows.place(row)
+end
+
+local function remove(lane, row)
+  local place = rows.place(row)
+  if lane.heads and lane.heads[lane.next_head] == place then
+    lane.next_head = lane.next_head + 1
+    lane.taken[#lane.taken + 1] = place
+  else
+    sync(lane)
+    call('ZREM', lane.key, place)
+  end
+  lane.jobs = lane.jobs - 1
+  lane.cls.waiting = lane.cls.waiting - 1
+  touch(lane)
+  if lane.jobs == 0 then
+    part_from(lane)
+    lane.state = READY
+  end
+end
+
+-- Groups by turn; two lanes of one group by the priority and order of their heads.
+function lanes.goes_before(lane, other)
+  local mine, theirs = lane.group, other.group
+  if mine ~= theirs then
+    return mine.turn < theirs.turn or (mine.turn == theirs.turn and mine.filed < theirs.filed)
+  end
+  local first, second = lanes.head(lane), lanes.head(other)
+  if first.priority ~= second.priority then
+    return first.priority < second.priority
+  end
+  return first.order < second.order
+end
+
+function lanes.of(line, cls, group)
+  local lane = group.lanes[cls.id]
+  if not lane then
+    lane = new_lane(line, cls, group)
+    group.lanes[cls.id] = lane
+  end
+  return lane
+end
+
+-- Put a due job into its lane; a group that had nothing waiting joins behind everyone.
+function lanes.file(line, row)
+  local group = lanes.group(line, row.group or '')
+  if group.waiting == 0 then
+    line.filings = line.filings + 1
+    group.turn, group.filed = max(group.turn, line.virtual_time + ONE), line.filings
+  end
+  group.waiting = group.waiting + 1
+  group.dirty = true
+  local lane = lanes.of(line, lines.class_for(line, row.task), group)
+  push(lane, row)
+  if line.paused_groups[group.field] then
+    lane.state = PAUSED
+  elseif lane.jobs == 1 then
+    lanes.make_ready(lane)
+  elseif lane.state == BLOCKED and lanes.head(lane) == row then
+    -- A new head may fit where the old one did not.
+    lanes.make_ready(lane)
+  end
+end
+
+-- Take a waiting job out of its lane.
+function lanes.take(lane, row)
+  remove(lane, row)
+  lane.group.waiting = lane.group.waiting - 1
+  lane.group.dirty = true
+end
+
+function lanes.forget_if_idle(group)
+  -- A group whose turn is not ahead of where it would join anyway is no different from a new one.
+  if group.size == 0 and group.id and group.turn <= group.line.virtual_time + ONE then
+    group.turn, group.filed, group.forgotten = 0, 0, true
+    group.dirty = true
+  end
+end
+
+-- choosing
+
+-- The ready lane whose group has the next turn: among those filed in the store and those filed in this script.
+function lanes.first_ready(line, cls)
+  local heap, ready = cls.heap, cls.ready
+  while heap[1] do
+    local lane = heap[1][3]
+    if lane.state == READY and lane.jobs > 0 and lane.group.filed == heap[1][2] then
+      break
+    end
+    if lane.pushed == heap[1][2] then
+      lane.pushed = nil
+    end
+    pop_entry(heap)
+  end
+  while true do
+    if ready.next > #ready.list then
+      if ready.complete then
+        break
+      end
+      local most = min(args.slots or 1, 100)
+      local found = call('ZRANGE', in_class('ready', line, cls), ready.read, ready.read + most - 1, 'WITHSCORES')
+      ready.read, ready.complete = ready.read + most, #found < 2 * most
+      ready.list, ready.next = {}, 1
+      local fields = {}
+      for place = 1, #found, 2 do
+        fields[#fields + 1] = sub(found[place], 9)
+        ready.list[#ready.list + 1] = { tonumber(found[place + 1]), (from_bytes('>I8', found[place])), fields[#fields] }
+      end
+      lanes.load_groups(line, fields)
+    else
+      local entry = ready.list[ready.next]
+      local lane = line.groups[entry[3]].lanes[cls.id]
+      if lane and lane.state == READY and lane.jobs > 0 and lane.group.filed == entry[2] then
+        if heap[1] and earlier(heap[1], entry) then
+          break
+        end
+        return lane
+      end
+      ready.next = ready.next + 1
+    end
+  end
+  return heap[1] and heap[1][3]
+end
+
+-- File lanes whose time has come as ready, at most so many; returns how many.
+function lanes.unblock_due(line, cls, budget)
+  local moved = 0
+  if budget <= 0 then
+    return 0
+  end
+  local found = call('ZRANGEBYSCORE', in_class('blocked', line, cls), '-inf', format('%.0f', now), 'LIMIT', 0, budget)
+  local fields = {}
+  for place, member in ipairs(found) do
+    fields[place] = sub(member, 9)
+  end
+  lanes.load_groups(line, fields)
+  for _, field in ipairs(fields) do
+    local lane = line.groups[field].lanes[cls.id]
+    if lane and lane.state == BLOCKED and lane.till <= now and lane.jobs > 0 then
+      lanes.make_ready(lane)
+      moved = moved + 1
+    end
+  end
+  return moved
+end
+
+-- When the first blocked lane of a class opens; only after `lanes.save()`.
+function lanes.next_blocked(line, cls)
+  local found = call('ZRANGE', in_class('blocked', line, cls), 0, 0, 'WITHSCORES')
+  return found[2] and tonumber(found[2])
+end
+
+-- reading and moving whole lanes
+
+-- Every lane of a class that has waiting jobs; only after `lanes.save()`.
+function lanes.all(line, cls)
+  local fields = {}
+  for _, what in ipairs({ 'ready', 'blocked' }) do
+    for _, member in ipairs(call('ZRANGE', in_class(what, line, cls), 0, -1)) do
+      fields[#fields + 1] = sub(member, 9)
+    end
+  end
+  for _, field in ipairs(call('SMEMBERS', in_class('parked', line, cls))) do
+    fields[#fields + 1] = field
+  end
+  for field in pairs(line.paused_groups) do
+    fields[#fields + 1] = field
+  end
+  lanes.load_groups(line, fields)
+  local found, seen = {}, {}
+  for _, field in ipairs(fields) do
+    local lane = line.groups[field].lanes[cls.id]
+    if lane and lane.jobs > 0 and not seen[field] then
+      seen[field] = true
+      found[#found + 1] = lane
+    end
+  end
+  return found
+end
+
+-- The ids of a lane's jobs, best first.
+function lanes.ids(lane)
+  sync(lane)
+  local ids = {}
+  for place, member in ipairs(call('ZRANGE', lane.key, 0, -1)) do
+    ids[place] = sub(member, 9)
+  end
+  return ids
+end
+
+-- The class of a lane stands for other limits now.
+function lanes.redefine(lane, own)
+  local before = lane.cls.own
+  if own then
+    part_from(lane)
+    lane.cls.own = own
+    meet(lane)
+    lane.cls.own = before
+  end
+  lane.unit_keys = nil
+  if lane.state ~= PAUSED then
+    lanes.make_ready(lane)
+  end
+end
+
+-- Give every job of a lane to the class it belongs to now.
+function lanes.move_out(lane)
+  local line, group = lane.line, lane.group
+  local ids = lanes.ids(lane)
+  rows.load(ids)
+  call('DEL', lane.key)
+  lane.jobs = 0
+  part_from(lane)
+  touch(lane)
+  for _, id in ipairs(ids) do
+    local row = rows.held[id]
+    local new = lanes.of(line, lines.class_for(line, row.task), group)
+    push(new, row)
+    if line.paused_groups[group.field] then
+      new.state = PAUSED
+    else
+      lanes.make_ready(new)
+    end
+  end
+end
+
+local function note_filing(lane, changes)
+  local cls, field = lane.cls, lane.group.field
+  local ready = lane.jobs > 0 and lane.state == READY and lane.group.filed or 0
+  local blocked = lane.jobs > 0 and lane.state == BLOCKED and lane.filed or 0
+  local parked = lane.jobs > 0 and lane.state == PARKED
+  local into = changes[cls]
+  if not into then
+    into = { line = lane.line, ready = {}, not_ready = {}, blocked = {}, not_blocked = {}, parked = {}, not_parked = {} }
+    changes[cls] = into
+  end
+  if lane.was_ready ~= ready then
+    if lane.was_ready > 0 then
+      into.not_ready[#into.not_ready + 1] = place_of(lane.was_ready, field)
+    end
+    if ready > 0 then
+      into.ready[#into.ready + 1] = format('%.0f', lane.group.turn)
+      into.ready[#into.ready + 1] = place_of(ready, field)
+    end
+    lane.was_ready = ready
+  end
+  if lane.was_blocked ~= blocked or (blocked > 0 and lane.was_till ~= lane.till) then
+    if lane.was_blocked > 0 and lane.was_blocked ~= blocked then
+      into.not_blocked[#into.not_blocked + 1] = place_of(lane.was_blocked, field)
+    end
+    if blocked > 0 then
+      into.blocked[#into.blocked + 1] = format('%.0f', lane.till)
+      into.blocked[#into.blocked + 1] = place_of(blocked, field)
+    end
+    lane.was_blocked, lane.was_till = blocked, lane.till
+  end
+  if (lane.was_parked or false) ~= parked then
+    local list = parked and into.parked or into.not_parked
+    list[#list + 1] = field
+    lane.was_parked = parked
+  end
+end
+
+local function save_group(group, changes)
+  local flat = { group.turn, group.filed, group.waiting, group.size }
+  for _, lane in pairs(group.lanes) do
+    sync(lane)
+    if lane.touched then
+      note_filing(lane, changes)
+      lane.touched, lane.pushed = false, nil
+    end
+    if lane.jobs > 0 then
+      local size = #flat
+      flat[size + 1], flat[size + 2], flat[size + 3] = lane.cls.id, lane.state, lane.till
+      flat[size + 4], flat[size + 5], flat[size + 6] = lane.filed, lane.jobs, lane.was_ready
+    end
+  end
+  group.dirty = false
+  return flat
+end
+
+-- Write all groups and how their lanes are filed; what was read ahead is read anew after this.
+function lanes.save()
+  local changes = {}
+  for _, line in pairs(lines.held) do
+    local kept, gone, idle, not_idle = {}, {}, {}, {}
+    for field, group in pairs(line and line.groups or {}) do
+      if group.dirty then
+        local flat = save_group(group, changes)
+        if group.forgotten and group.size == 0 then
+          gone[#gone + 1] = field
+        else
+          kept[#kept + 1] = field
+          kept[#kept + 1] = pack(flat)
+        end
+        local is_idle = group.size == 0 and group.id ~= nil and not group.forgotten
+        if is_idle ~= (group.was_idle or false) then
+          local list = is_idle and idle or not_idle
+          list[#list + 1] = field
+          group.was_idle = is_idle
+        end
+        group.forgotten = false
+      end
+    end
+    if #kept > 0 or #gone > 0 then
+      local key = prefix .. 'groups' .. SEP .. line.name
+      call_many('HSET', key, kept)
+      call_many('HDEL', key, gone)
+      key = prefix .. 'resting' .. SEP .. line.name
+      call_many('SADD', key, idle)
+      call_many('SREM', key, not_idle)
+    end
+    for _, cls in pairs(line and line.classes or {}) do
+      cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
+    end
+  end
+  for cls, into in pairs(changes) do
+    call_many('ZREM', in_class('ready', into.line, cls), into.not_ready)
+    call_many('ZADD', in_class('ready', into.line, cls), into.ready)
+    call_many('ZREM', in_class('blocked', into.line, cls), into.not_blocked)
+    call_many('ZADD', in_class('blocked', into.line, cls), into.blocked)
+    call_many('SREM', in_class('parked', into.line, cls), into.not_parked)
+    call_many('SADD', in_class('parked', into.line, cls), into.parked)
+  end
+end
+
+savers[#savers + 1] = lanes.save

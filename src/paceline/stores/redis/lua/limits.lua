@@ -1,0 +1,341 @@
+-- The limits by name: which rules a task meets, with which numbers, and what operators said.
+resets[#resets + 1] = function()
+  limits.held, limits.written, limits.complete = {}, {}, false
+end
+
+function limits.find(name)
+  local limit = limits.held[name]
+  if limit == nil then
+    local blob = call('HGET', prefix .. 'limits', name)
+    limit = blob and decode_once('limit', name, blob) or false
+    limits.held[name] = limit
+  end
+  return limit or nil
+end
+
+function limits.require(name)
+  local limit = limits.find(name)
+  if not limit then
+    refuse('unknown limit', { limit = name, known = sorted_keys(limits.all()) })
+  end
+  return limit
+end
+
+-- Every limit by its name.
+function limits.all()
+  if not limits.complete then
+    local stored = call('HGETALL', prefix .. 'limits')
+    for place = 1, #stored, 2 do
+      if limits.held[stored[place]] == nil then
+        limits.held[stored[place]] = decode_once('limit', stored[place], stored[place + 1])
+      end
+    end
+    limits.complete = true
+  end
+  local found = {}
+  for name, limit in pairs(limits.held) do
+    if limit then
+      found[name] = limit
+    end
+  end
+  return found
+end
+
+-- In the order in which they were declared first.
+function limits.in_order()
+  local list = {}
+  for _, limit in pairs(limits.all()) do
+    list[#list + 1] = limit
+  end
+  sort(list, function(a, b)
+    return a.order < b.order
+  end)
+  return list
+end
+
+local function write(limit)
+  forget_decoded()
+  limits.held[limit.name] = limit
+  limits.written[limit.name] = limit
+end
+
+savers[#savers + 1] = function()
+  for name, limit in pairs(limits.written) do
+    call('HSET', prefix .. 'limits', name, pack(limit))
+  end
+  limits.written = {}
+end
+
+-- The numbers of one key: the operator's word first, then what code declared.
+function limits.kind(limit, group)
+  local said = group and limit.said[group] or limit.said['']
+  if said then
+    return said.text, said.parts
+  end
+  local own = group and limit.overrides[group]
+  if own then
+    return own.text, own.parts
+  end
+  return limit.text, limit.parts
+end
+
+local function contains(list, name)
+  for _, each in ipairs(list) do
+    if each == name then
+      return true
+    end
+  end
+  return false
+end
+
+function limits.meets(limit, queue, task)
+  return (not limit.queues or contains(limit.queues, queue)) and (not limit.tasks or contains(limit.tasks, task))
+end
+
+-- The limits that jobs of this task in this queue meet, in order of their names.
+function limits.meeting(queue, task)
+  local all, found = limits.all(), {}
+  for _, name in ipairs(sorted_keys(all)) do
+    if limits.meets(all[name], queue, task) then
+      found[#found + 1] = all[name]
+    end
+  end
+  return found
+end
+
+function limits.is_detached(limit)
+  return limit.queues and #limit.queues == 0
+end
+
+-- The meter of a key somebody named: a per-group limit needs a group, another one has none.
+function limits.require_key(name, group)
+  local limit = limits.require(name)
+  if not limits.is_detached(limit) and (limit.by == 'group') ~= (group ~= nil) then
+    refuse('wrong group', { limit = name, group = group, by = limit.by })
+  end
+  return meters.get(name, group)
+end
+
+-- A hold must name a limit, and a group only where the limit is per group; without one all groups are held.
+function limits.check_hold(hold)
+  if hold.create and not limits.find(hold.limit) then
+    return
+  end
+  local limit = limits.require(hold.limit)
+  if limit.by ~= 'group' and hold.group and not limits.is_detached(limit) then
+    refuse('wrong group', { limit = hold.limit, group = hold.group, by = limit.by })
+  end
+end
+
+-- What follows from all numbers together: the longest window, the smallest guard, the next end of an operator's word.
+local function look_at_all()
+  head.longest, head.guard, head.next_expiry = 60000000, NEVER, NEVER
+  local function see(parts, has_guard)
+    for _, part in ipairs(parts) do
+      local length = part[1] == 'delay' and part[2] or (part[1] ~= 'concurrency' and part[3]) or 0
+      head.longest = max(head.longest, length)
+      if has_guard and part[1] == 'rate' and part[4] > 0 then
+        head.guard = min(head.guard, part[4])
+      end
+    end
+  end
+  for _, limit in pairs(limits.all()) do
+    see(limit.parts, true)
+    for _, own in pairs(limit.overrides) do
+      see(own.parts, false)
+    end
+    for _, said in pairs(limit.said) do
+      see(said.parts, true)
+      if said.expires_at and said.expires_at < head.next_expiry then
+        head.next_expiry = said.expires_at
+      end
+    end
+  end
+end
+
+-- Give the meters of a limit, which were read under its old numbers, the numbers that hold now.
+local function renew(limit, found)
+  for _, meter in ipairs(found) do
+    meters.change(meter, limits.kind(limit, meter.group))
+  end
+end
+
+-- Add or change limits; returns what was replaced, and whether other jobs meet other limits now.
+function limits.declare(declared)
+  local wanted = {}
+  for _, limit in ipairs(declared) do
+    local old = limits.find(limit.name)
+    if old and limits.is_detached(limit) and not limits.is_detached(old) then
+      -- A limiter's declaration names no jobs: it keeps the scope that the limit of its name has.
+      limit.queues, limit.tasks, limit.by, limit.scope = old.queues, old.tasks, old.by, old.scope
+      if next(limit.overrides) == nil then
+        limit.overrides, limit.overrides_text = old.overrides, old.overrides_text
+      end
+      if not limit.backoff then
+        limit.backoff, limit.backoff_text = old.backoff, old.backoff_text
+      end
+    end
+    if old and old.scope ~= limit.scope and not limits.is_detached(old) then
+      refuse('other scope', { old = old, new = limit })
+    end
+    wanted[#wanted + 1] = limit
+  end
+  local changed, widened = {}, false
+  for _, limit in ipairs(wanted) do
+    local old = limits.find(limit.name)
+    local found = old and meters.of(limit.name)
+    widened = widened or not old or old.scope ~= limit.scope
+    if old then
+      limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
+      limit.held_until, limit.held_reason = old.held_until, old.held_reason
+    else
+      head.epochs = head.epochs + 1
+      limit.order, limit.epoch, limit.said = head.epochs, head.epochs, {}
+    end
+    write(limit)
+    if
+      old
+      and (
+        old.text ~= limit.text
+        or old.overrides_text ~= limit.overrides_text
+        or old.backoff_text ~= limit.backoff_text
+      )
+    then
+      changed[#changed + 1] = { old = old, new = limit }
+      renew(limit, found)
+    end
+  end
+  look_at_all()
+  return changed, widened
+end
+
+-- Forget a limit, its overrides and its counters.
+function limits.drop(name)
+  if not limits.find(name) then
+    return false
+  end
+  for _, meter in ipairs(meters.of(name)) do
+    limits.remove_reserved(meter)
+    meters.drop(meter)
+  end
+  call('DEL', prefix .. 'meter' .. SEP .. name)
+  call('HDEL', prefix .. 'limits', name)
+  limits.held[name], limits.written[name] = false, nil
+  meters.held[name] = nil
+  look_at_all()
+  return true
+end
+
+-- Set an operator's numbers.
+function limits.override(name, group, said)
+  local limit = limits.require(name)
+  local old, found = limit.said[group or ''], meters.of(name)
+  head.epochs = head.epochs + 1
+  said.order = old and old.order or head.epochs
+  limit.said[group or ''] = said
+  write(limit)
+  look_at_all()
+  renew(limit, found)
+end
+
+-- Take an operator's numbers back.
+function limits.lift(name, group)
+  local limit = limits.require(name)
+  if not limit.said[group or ''] then
+    return false
+  end
+  local found = meters.of(name)
+  limit.said[group or ''] = nil
+  write(limit)
+  look_at_all()
+  renew(limit, found)
+  return true
+end
+
+-- Lift the overrides whose time is over.
+function limits.expire()
+  if now < head.next_expiry then
+    return
+  end
+  for name, limit in pairs(limits.all()) do
+    local over = {}
+    for group, said in pairs(limit.said) do
+      if said.expires_at and said.expires_at <= now then
+        over[#over + 1] = group
+      end
+    end
+    for _, group in ipairs(over) do
+      limits.lift(name, group ~= '' and group or nil)
+    end
+    if #over > 0 then
+      limits.opened(name)
+    end
+  end
+end
+
+-- Remember that all groups of a limit are held, also those that nobody has used yet.
+function limits.hold_all(limit, at, reason)
+  if at > (limit.held_until or 0) then
+    limit.held_until, limit.held_reason = at, reason or nil
+    write(limit)
+  end
+end
+
+function limits.release_all(limit)
+  if limit.held_until then
+    limit.held_until, limit.held_reason = nil, nil
+    write(limit)
+  end
+end
+
+-- The numbers, the hold or the starts of a limit changed: whoever waits for it looks again.
+function limits.opened(name, group)
+  for _, meter in ipairs(meters.of(name)) do
+    if not group or meter.group == group then
+      lanes.look_again_under(meter)
+    end
+  end
+  wakes.all()
+end
+
+-- Keys whose room is kept for somebody.
+function limits.add_reserved(meter)
+  for _, kept in ipairs(head.reserved) do
+    if kept[1] == meter.name and kept[2] == (meter.group or '') then
+      return
+    end
+  end
+  head.reserved[#head.reserved + 1] = { meter.name, meter.group or '' }
+end
+
+function limits.remove_reserved(meter)
+  for place, kept in ipairs(head.reserved) do
+    if kept[1] == meter.name and kept[2] == (meter.group or '') then
+      table.remove(head.reserved, place)
+      return
+    end
+  end
+end
+
+-- Whoever kept room free does not need it any more: others may have it.
+function limits.drop_reservations(holder)
+  head.awaiting[holder] = nil
+  if #head.reserved == 0 then
+    return
+  end
+  local given_up = {}
+  for _, kept in ipairs(head.reserved) do
+    local meter = meters.get(kept[1], kept[2] ~= '' and kept[2] or nil)
+    if meter.reserved_by == holder or not meter.reserved_by then
+      given_up[#given_up + 1] = meter
+    end
+  end
+  for _, meter in ipairs(given_up) do
+    meter.reserved_by, meter.dirty = nil, true
+    limits.remove_reserved(meter)
+    lanes.look_again_under(meter)
+  end
+  if #given_up > 0 then
+    wakes.all()
+  end
+end

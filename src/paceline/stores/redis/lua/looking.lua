@@ -1,0 +1,64 @@
+-- How full keys are, for those who look.
+local function waiting_under(name, group)
+  local number = 0
+  for _, line in ipairs(lines.all()) do
+    for _, cls in pairs(line.classes) do
+      for _, met in ipairs(cls.names) do
+        if met == name then
+          if not group then
+            number = number + cls.waiting
+          else
+            local lane = lanes.group(line, group).lanes[cls.id]
+            number = number + (lane and lane.jobs or 0)
+          end
+        end
+      end
+    end
+  end
+  return number
+end
+
+-- Leases that are over count until a claim takes them back, but nobody who asks has to wait for them.
+local function over_under(meter)
+  local number = 0
+  for _, name in ipairs(call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now))) do
+    local id, keys = sub(name, 10), nil
+    if sub(name, 9, 9) == 'j' then
+      keys = rows.find(id).keys
+    else
+      keys = runs.permit(id)[2]
+    end
+    for place = 1, #(keys or {}), 4 do
+      if keys[place] == meter.name and (keys[place + 1] or nil) == meter.group and keys[place + 2] == meter.epoch then
+        number = number + 1
+      end
+    end
+  end
+  return number
+end
+
+local function usage_of(meter, cost, waiting)
+  local in_flight = meter.in_flight
+  meter.in_flight = in_flight - over_under(meter)
+  local used, allowed = meters.used_and_allowed(meter)
+  local held, reason = meter.hold_until, meter.hold_reason
+  if meters.safe_at(meter) > max(now, held) then
+    held, reason = meters.safe_at(meter), 'the server began a new life and may have lost starts'
+  end
+  local answer = {
+    limit = meter.name,
+    group = meter.group,
+    parts = meter.parts,
+    used = used,
+    allowed = allowed or nil,
+    hold_until = held > now and held or 0,
+    hold_reason = reason,
+    opens_at = meters.opens_at(meter, cost),
+    waiting = waiting,
+    now = now,
+    reserved_by = meter.reserved_by,
+    cost = cost,
+  }
+  meter.in_flight = in_flight
+  return answer
+end

@@ -1,0 +1,65 @@
+-- What operators do to single jobs.
+local ALLOWED = {
+  cancel = { true, true, true },
+  promote = { false, true },
+  retry = { false, false, false, true, true, true },
+  remove = { true, true, false, true, true, true },
+}
+
+local function allows(move, row)
+  return ALLOWED[move][rows.seen(row)] or false
+end
+
+-- A finished job starts over: what its earlier life left is forgotten, its id and place are kept.
+local function reset(row)
+  row.attempts_made, row.crashes, row.returns = 0, 0, 0
+  row.started_at, row.finished_at, row.cancel_asked = nil, nil, nil
+  row.due_at, row.state, row.dirty = now, 1, true
+  local more = rows.more(row)
+  more.progress, more.message, more.result, more.error = 0, nil, nil, nil
+  row.more_dirty = true
+end
+
+local function move_one(row, move)
+  local line = lines.get(row.queue)
+  if #head.reserved > 0 then
+    limits.drop_reservations(row.id)
+  end
+  if move == 'cancel' then
+    if row.state == 3 then
+      row.cancel_asked, row.dirty = true, true
+      wakes.heartbeat(row.worker)
+    else
+      lines.leave(line, row)
+      runs.end_job(row, 6)
+    end
+  elseif move == 'promote' then
+    lines.leave(line, row)
+    row.due_at, row.dirty = now, true
+    lines.arrive(line, row)
+  elseif move == 'retry' then
+    line.counts[row.state] = line.counts[row.state] - 1
+    runs.not_kept[#runs.not_kept + 1] = row.id
+    reset(row)
+    if row.unique then
+      call('HSETNX', prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
+    end
+    lines.arrive(line, row)
+  else
+    runs.remove(line, row)
+  end
+  wakes.queue(row.queue)
+end
+
+-- A stretch of a queue's jobs in the order they were added, and where the next one begins.
+local function stretch(queue, from, most)
+  local found = call('ZRANGEBYSCORE', prefix .. 'index' .. SEP .. queue, format('(%.0f', from), '+inf', 'WITHSCORES',
+    'LIMIT', 0, most)
+  local ids, last = {}, nil
+  for place = 1, #found, 2 do
+    ids[#ids + 1] = found[place]
+    last = tonumber(found[place + 1])
+  end
+  rows.load(ids)
+  return ids, #ids == most and last or false
+end

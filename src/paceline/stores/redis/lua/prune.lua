@@ -1,0 +1,85 @@
+-- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; a bounded number at once.
+local STARTS_KEPT = 100000
+
+local function drop_old_starts(line)
+  local key = prefix .. 'starts' .. SEP .. line.name
+  local left = call('LLEN', key)
+  local oldest = now - head.longest
+  while left > STARTS_KEPT do
+    local found = call('LRANGE', key, 0, min(left - STARTS_KEPT, 1000) - 1)
+    local over = 0
+    for place, blob in ipairs(found) do
+      if unpack_one(blob)[2] >= oldest then
+        break
+      end
+      over = place
+    end
+    if over == 0 then
+      return
+    end
+    call('LTRIM', key, over, -1)
+    left = left - over
+  end
+end
+
+local function forget_idle_meters()
+  local found = call('ZRANGEBYSCORE', prefix .. 'idle', '-inf', format('%.0f', now), 'LIMIT', 0, args.most)
+  for _, member in ipairs(found) do
+    local name, group = string.match(member, '^(.-)' .. SEP .. '(.*)$')
+    local meter = meters.find(name, group)
+    if meter and meters.forgettable(meter) then
+      meters.drop(meter)
+    else
+      -- It comes back into this list when something changes under it.
+      call('ZREM', prefix .. 'idle', member)
+    end
+  end
+  return #found
+end
+
+-- Clients and workers that were not heard of for an hour are gone without a word, and so are sleepers.
+local function forget_the_silent(all_lines)
+  local oldest = now - 3600000000
+  local sessions, workers = call('HGETALL', prefix .. 'sessions'), call('HGETALL', prefix .. 'workers')
+  for place = 1, #sessions, 2 do
+    if tonumber(sessions[place + 1]) < oldest then
+      call('HDEL', prefix .. 'sessions', sessions[place])
+    end
+  end
+  for place = 1, #workers, 2 do
+    if unpack_one(workers[place + 1]).seen_at < oldest then
+      for _, what in ipairs({ 'workers', 'claims', 'ears' }) do
+        call('HDEL', prefix .. what, workers[place])
+      end
+    end
+  end
+  wakes.forget_stale(all_lines)
+end
+
+local function work()
+  local ids = call('ZRANGEBYSCORE', prefix .. 'done', '-inf', format('(%.0f', now), 'LIMIT', 0, args.most)
+  rows.load(ids)
+  local removed = 0
+  for _, id in ipairs(ids) do
+    local row = rows.held[id]
+    if row then
+      runs.remove(lines.get(row.queue), row)
+      removed = removed + 1
+    else
+      runs.not_kept[#runs.not_kept + 1] = id
+    end
+  end
+  local all_lines = lines.all()
+  forget_the_silent(all_lines)
+  for _, line in ipairs(all_lines) do
+    drop_old_starts(line)
+    local resting = call('SMEMBERS', prefix .. 'resting' .. SEP .. line.name)
+    lanes.load_groups(line, resting)
+    for _, field in ipairs(resting) do
+      lanes.forget_if_idle(line.groups[field])
+    end
+  end
+  local forgotten = forget_idle_meters()
+  return { pack({ removed, #ids == args.most or forgotten == args.most }) }
+end
+step('prune', work, EVEN_WHEN_FULL)

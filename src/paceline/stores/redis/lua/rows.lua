@@ -1,0 +1,317 @@
+-- A job: its body, which never changes, and its run, which a start makes and every step after it changes.
+-- The body is order, created_at, due_at, the length of its head, the head {queue, task, group, priority, cost, keep,
+-- unique, unique_ttl, ...} and the data, which no script looks at.
+resets[#resets + 1] = function()
+  rows.held, rows.deleted = {}, nil
+end
+
+local WAITS, ACTIVE, COMPLETED, FAILED, CANCELLED = 1, 3, 4, 5, 6
+
+local function set_head(row, said)
+  row.queue, row.task, row.group, row.priority = said[1], said[2], said[3], said[4]
+  row.cost, row.keep, row.unique, row.unique_ttl = said[5], said[6], said[7], said[8]
+end
+
+local function set_body(row, body)
+  local order, created_at, due_at, length = from_bytes('>dddI4', body)
+  set_head(row, unpack_one(sub(body, 29, 28 + length)))
+  row.body, row.order, row.created_at = body, order, created_at
+  return due_at
+end
+
+local function new_row(id)
+  return {
+    id = id,
+    state = WAITS,
+    attempts_made = 0,
+    crashes = 0,
+    returns = 0,
+    fence = 0,
+    lease_until = 0,
+    due_at = 0,
+    order = 0,
+    created_at = 0,
+    body = false,
+    queue = false,
+    task = false,
+    priority = 0,
+    cost = 1,
+    dirty = false,
+    started_at = nil,
+    worker = nil,
+  }
+end
+
+-- The run also says what the end of a run has to know, so that the body need not be read then.
+local function set_run(row, run)
+  local found = unpack_one(run)
+  row.has_run = true
+  row.state, row.attempts_made, row.crashes, row.returns = found[1], found[2], found[3], found[4]
+  row.due_at, row.started_at, row.finished_at = found[5], found[6] or nil, found[7] or nil
+  row.fence, row.worker, row.cancel_asked = found[8], found[9] or nil, found[10]
+  row.lease_until, row.keys = found[11], found[12] or nil
+  row.queue, row.keep, row.unique = found[13], found[14] or nil, found[15] or nil
+end
+
+local function decode(id, body, run)
+  local row = new_row(id)
+  local due_at = set_body(row, body)
+  if run then
+    set_run(row, run)
+  else
+    row.due_at = due_at
+  end
+  return row
+end
+
+-- Jobs that run, by their ids, without their bodies.
+function rows.load_runs(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if rows.held[id] == nil then
+      missing[#missing + 1] = id
+    end
+  end
+  local found = read_many('HMGET', prefix .. 'runs', missing)
+  for place, id in ipairs(missing) do
+    -- A job without a run may exist all the same: it has not started yet.
+    if found[place] and not rows.held[id] then
+      local row = new_row(id)
+      set_run(row, found[place])
+      rows.held[id] = row
+    end
+  end
+end
+
+-- The whole of a job that was read without its body.
+function rows.complete(row)
+  if not row.body then
+    local keep, unique = row.keep, row.unique
+    set_body(row, call('HGET', prefix .. 'jobs', row.id))
+    row.keep, row.unique = keep, unique
+  end
+  return row
+end
+
+-- Jobs by their ids, in one go; those that do not exist are left out of the cache as `false`.
+function rows.load(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    local row = rows.held[id]
+    if row == nil then
+      missing[#missing + 1] = id
+      rows.held[id] = false
+    elseif row then
+      rows.complete(row)
+    end
+  end
+  if #missing == 0 then
+    return
+  end
+  local bodies, found = read_many('HMGET', prefix .. 'jobs', missing), {}
+  for place, id in ipairs(missing) do
+    if bodies[place] then
+      found[#found + 1] = id
+    end
+  end
+  if #found == 0 then
+    return
+  end
+  local runs_found, next_run = read_many('HMGET', prefix .. 'runs', found), 0
+  for place, id in ipairs(missing) do
+    if bodies[place] then
+      next_run = next_run + 1
+      rows.held[id] = decode(id, bodies[place], runs_found[next_run])
+    end
+  end
+end
+
+function rows.find(id)
+  rows.load({ id })
+  return rows.held[id] or nil
+end
+
+function rows.require(id)
+  local row = rows.find(id)
+  if not row then
+    refuse('no job', { id = id })
+  end
+  return row
+end
+
+function rows.cost_under(cost, limit)
+  if type(cost) == 'number' then
+    return cost
+  end
+  return cost[limit] or 1
+end
+
+-- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
+function rows.place(row)
+  if not row.place then
+    row.place = to_bytes('>I8', row.order + 4503599627370496) .. row.id
+  end
+  return row.place
+end
+
+local function encode_run(row)
+  return pack({
+    row.state,
+    row.attempts_made,
+    row.crashes,
+    row.returns,
+    row.due_at,
+    row.started_at or false,
+    row.finished_at or false,
+    row.fence,
+    row.worker or false,
+    row.cancel_asked or false,
+    row.lease_until,
+    row.keys or false,
+    row.queue,
+    row.keep or false,
+    row.unique or false,
+  })
+end
+
+-- Its state for those who look: a delayed job that is due is waiting, whether a claim noticed or not.
+function rows.seen(row)
+  if row.state ~= WAITS then
+    return row.state
+  end
+  return row.due_at > now and 2 or WAITS
+end
+
+local function set_more(row, blob)
+  if not blob then
+    row.more = { progress = 0, logs = {} }
+    return
+  end
+  local found = unpack_one(blob)
+  row.more = {
+    progress = found[1],
+    message = found[2] or nil,
+    result = found[3] or nil,
+    error = found[4] or nil,
+    logs = found[5],
+  }
+  row.has_more = true
+end
+
+-- Progress, message, result, error and log lines, where there are any.
+function rows.more(row)
+  if not row.more then
+    set_more(row, not row.no_more and call('HGET', prefix .. 'more', row.id))
+  end
+  return row.more
+end
+
+-- The same for many jobs, in one go.
+function rows.load_more(ids)
+  local found = read_many('HMGET', prefix .. 'more', ids)
+  for place, id in ipairs(ids) do
+    local row = rows.held[id]
+    if row and not row.more then
+      if found[place] then
+        set_more(row, found[place])
+      else
+        row.no_more = true
+      end
+    end
+  end
+end
+
+local function encode_more(row)
+  local more = row.more
+  -- What is completed is done to a hundred percent: that needs no words.
+  local progress = row.state == COMPLETED and 0 or more.progress
+  if progress == 0 and not more.message and not more.result and not more.error and #more.logs == 0 then
+    return nil
+  end
+  return pack({ progress, more.message or false, more.result or false, more.error or false, more.logs })
+end
+
+-- A job that may be added: what it says of itself.
+function rows.read_new(id, said)
+  local row = new_row(id)
+  set_head(row, unpack_one(sub(said, 5, 4 + from_bytes('>I4', said))))
+  row.said = said
+  return row
+end
+
+-- It is added: its body is written at once, a run only when it starts.
+function rows.add(row, due_at, lifo)
+  head.orders = head.orders + 1
+  row.order, row.created_at, row.due_at = lifo and -head.orders or head.orders, now, due_at
+  row.body = to_bytes('>ddd', row.order, now, due_at) .. row.said
+  row.is_new, row.more = true, { progress = 0, logs = {} }
+end
+
+function rows.delete(row)
+  row.gone, row.dirty, row.more_dirty = true, true, false
+  rows.held[row.id] = false
+  rows.deleted = rows.deleted or {}
+  rows.deleted[#rows.deleted + 1] = row
+end
+
+savers[#savers + 1] = function()
+  local bodies, written, more, no_more = {}, {}, {}, {}
+  for id, row in pairs(rows.held) do
+    if row then
+      if row.is_new then
+        bodies[#bodies + 1] = id
+        bodies[#bodies + 1] = row.body
+        row.is_new = false
+      end
+      if row.dirty then
+        written[#written + 1] = id
+        written[#written + 1] = row.given or encode_run(row)
+        row.dirty, row.has_run = false, true
+      end
+      if row.more_dirty then
+        local blob = encode_more(row)
+        if blob then
+          more[#more + 1] = id
+          more[#more + 1] = blob
+        elseif row.has_more then
+          no_more[#no_more + 1] = id
+        end
+        row.more_dirty = false
+      end
+    end
+  end
+  call_many('HSET', prefix .. 'jobs', bodies)
+  call_many('HSET', prefix .. 'runs', written)
+  call_many('HSET', prefix .. 'more', more)
+  call_many('HDEL', prefix .. 'more', no_more)
+  if rows.deleted then
+    local ids = {}
+    for _, row in ipairs(rows.deleted) do
+      if not rows.held[row.id] then
+        ids[#ids + 1] = row.id
+      end
+    end
+    call_many('HDEL', prefix .. 'jobs', ids)
+    call_many('HDEL', prefix .. 'runs', ids)
+    call_many('HDEL', prefix .. 'more', ids)
+    rows.deleted = nil
+  end
+end
+
+-- A job as a client reads it: id, body, run and the rest; empty where there is none.
+function rows.give(row, into)
+  local size = #into
+  into[size + 1], into[size + 2] = row.id, rows.complete(row).body
+  into[size + 3] = (row.has_run or row.dirty) and encode_run(row) or ''
+  if row.more then
+    into[size + 4] = encode_more(row) or ''
+  else
+    into[size + 4] = not row.no_more and call('HGET', prefix .. 'more', row.id) or ''
+  end
+end
+
+-- The same at the end of a step that changes it no more.
+function rows.give_last(row, into)
+  rows.give(row, into)
+  row.given = into[#into - 1]
+end

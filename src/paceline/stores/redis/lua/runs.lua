@@ -1,0 +1,313 @@
+-- The ends of runs: free the slots, and decide where the job goes.
+resets[#resets + 1] = function()
+  runs.ended, runs.begun, runs.kept, runs.not_kept = {}, {}, {}, {}
+end
+
+local END_OF_LEASE = 'the worker that ran it died: its lease ended'
+
+-- How a lease stands among the others: by its end, then in which order they started.
+function runs.lease_name(fence, what, id)
+  return to_bytes('>I8', fence) .. what .. id
+end
+
+function runs.add_lease(at, name)
+  runs.begun[#runs.begun + 1] = instant(at)
+  runs.begun[#runs.begun + 1] = name
+end
+
+function runs.end_lease(name)
+  runs.ended[#runs.ended + 1] = name
+end
+
+function runs.save_leases()
+  call_many('ZREM', prefix .. 'leases', runs.ended)
+  call_many('ZADD', prefix .. 'leases', runs.begun)
+  runs.ended, runs.begun = {}, {}
+end
+
+savers[#savers + 1] = function()
+  runs.save_leases()
+  call_many('ZREM', prefix .. 'done', runs.not_kept)
+  call_many('ZADD', prefix .. 'done', runs.kept)
+  runs.kept, runs.not_kept = {}, {}
+end
+
+-- When the first live lease ends, unless it is prolonged.
+function runs.next_lease_end()
+  runs.save_leases()
+  local found = call('ZRANGE', prefix .. 'leases', 0, 0, 'WITHSCORES')
+  return found[2] and tonumber(found[2]) or NEVER
+end
+
+-- A lease ended: its slots are free, and whoever waits for one is told. Keys: {limit, group, epoch, cost, ...}.
+function runs.free(keys)
+  for place = 1, #keys, 4 do
+    local meter = meters.find(keys[place], keys[place + 1] or nil)
+    -- A limit that was dropped meanwhile, and perhaps declared again, counts nothing of this.
+    if meter and meter.epoch == keys[place + 2] then
+      local was_full = meter.in_flight >= meter.slots
+      meter.in_flight = meter.in_flight - 1
+      meter.dirty = true
+      if was_full then
+        for _, lane in ipairs(lanes.under(meter)) do
+          if lanes.unpark(lane) then
+            wakes.queue(lane.line.name)
+          end
+        end
+      end
+      for queue in pairs(meter.awaited) do
+        wakes.queue(queue)
+      end
+      if next(meter.awaited) then
+        meter.awaited = {}
+      end
+    end
+  end
+end
+
+local function succeeded(keys, started_at)
+  for place = 1, #keys, 4 do
+    local meter = meters.find(keys[place], keys[place + 1] or nil)
+    if meter and meter.epoch == keys[place + 2] then
+      meters.succeeded(meter, started_at)
+    end
+  end
+end
+
+-- A final state: the unique key is free, those who wait are told, and `keep=0` removes the job.
+function runs.end_job(row, final)
+  local line = lines.get(row.queue)
+  if row.state == 3 then
+    line.counts[3] = line.counts[3] - 1
+  end
+  row.state, row.finished_at, row.dirty = final, now, true
+  line.counts[final] = line.counts[final] + 1
+  if row.unique then
+    local key = prefix .. 'unique' .. SEP .. row.queue
+    if call('HGET', key, row.unique) == row.id then
+      call('HDEL', key, row.unique)
+    end
+  end
+  wakes.finished(row)
+  if lines.is_empty(line) then
+    -- Workers that run until the queue is empty sleep until somebody else's job ends.
+    wakes.emptied(row.queue)
+  end
+  if row.keep == 0 then
+    line.counts[final] = line.counts[final] - 1
+    rows.delete(row)
+    call('ZREM', prefix .. 'index' .. SEP .. row.queue, row.id)
+  elseif row.keep then
+    runs.kept[#runs.kept + 1] = instant(now + row.keep)
+    runs.kept[#runs.kept + 1] = row.id
+  end
+end
+
+local function go_back(row, outcome, due_at)
+  local line = lines.get(row.queue)
+  if outcome ~= 'retry' then
+    row.attempts_made = row.attempts_made - 1
+  end
+  if outcome == 'returned' then
+    row.returns = row.returns + 1
+  end
+  if outcome == 'crashed' then
+    row.crashes = row.crashes + 1
+    if row.crashes >= MAX_CRASHES then
+      local more = rows.more(row)
+      more.error = 'crashed: it took down its worker ' .. row.crashes .. ' times (' .. (more.error or 'None') .. ')'
+      row.more_dirty = true
+      runs.end_job(row, 5)
+      return
+    end
+  end
+  rows.complete(row)
+  row.due_at = outcome == 'retry' and max(due_at, now) or now
+  row.state, row.dirty = 1, true
+  line.counts[3] = line.counts[3] - 1
+  lines.arrive(line, row)
+  wakes.queue(row.queue)
+end
+
+-- Take an active job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
+function runs.end_run(row, outcome, due_at, result, failure)
+  local keys = row.keys or {}
+  row.keys, row.dirty = nil, true
+  if outcome == 'completed' then
+    succeeded(keys, row.started_at or 0)
+  end
+  runs.free(keys)
+  runs.end_lease(runs.lease_name(row.fence, 'j', row.id))
+  row.worker = nil
+  if failure then
+    rows.more(row).error = failure
+    row.more_dirty = true
+  end
+  if row.cancel_asked then
+    runs.end_job(row, 6)
+  elseif outcome == 'completed' then
+    if result or row.more or not row.no_more then
+      local more = rows.more(row)
+      more.result, more.error = result, nil
+      row.more_dirty = true
+    end
+    runs.end_job(row, 4)
+  elseif outcome == 'failed' then
+    runs.end_job(row, 5)
+  elseif outcome == 'cancelled' then
+    runs.end_job(row, 6)
+  else
+    go_back(row, outcome, due_at)
+  end
+end
+
+-- permits
+
+local function permit_name(id)
+  return runs.lease_name(0, 'p', id)
+end
+
+-- A permit: {started_at, keys}, or nothing.
+function runs.permit(id)
+  local blob = call('HGET', prefix .. 'permits', id)
+  return blob and unpack_one(blob)
+end
+
+function runs.add_permit(id, keys, lease_until)
+  call('HSET', prefix .. 'permits', id, pack({ now, keys }))
+  runs.add_lease(lease_until, permit_name(id))
+end
+
+function runs.extend_permit(id, lease_until)
+  runs.add_lease(lease_until, permit_name(id))
+end
+
+-- A permit was given back, or its process died.
+function runs.end_permit(id, permit, went_well)
+  call('HDEL', prefix .. 'permits', id)
+  runs.end_lease(permit_name(id))
+  if went_well then
+    succeeded(permit[2], permit[1])
+  end
+  runs.free(permit[2])
+end
+
+-- End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many.
+function runs.take_back(most)
+  runs.save_leases()
+  if most <= 0 then
+    return 0
+  end
+  local over = call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now), 'LIMIT', 0, most)
+  local ids = {}
+  for _, name in ipairs(over) do
+    if sub(name, 9, 9) == 'j' then
+      ids[#ids + 1] = sub(name, 10)
+    end
+  end
+  rows.load(ids)
+  for _, name in ipairs(over) do
+    local id = sub(name, 10)
+    if sub(name, 9, 9) == 'j' then
+      runs.end_run(rows.held[id], 'crashed', nil, nil, END_OF_LEASE)
+    else
+      runs.end_permit(id, runs.permit(id), false)
+    end
+  end
+  return #over
+end
+
+-- holds
+
+-- Hold one key; without a time the limit's own backoff decides.
+function runs.hold_key(hold, started_at)
+  if hold.create and not limits.find(hold.limit) then
+    limits.declare({ hold.create })
+    lines.reclassify_all()
+  end
+  local limit = limits.require(hold.limit)
+  local held
+  if limit.by == 'group' and not hold.group then
+    held = meters.of(hold.limit)
+    limits.hold_all(limit, hold.till or now + (hold.length or 0), hold.reason)
+  else
+    held = { limits.require_key(hold.limit, hold.group) }
+  end
+  for _, meter in ipairs(held) do
+    if hold.till then
+      meters.hold(meter, hold.till, hold.reason)
+    elseif hold.length then
+      meters.hold(meter, now + hold.length, hold.reason)
+    else
+      meters.refuse(meter, limit.backoff or hold.backoff, hold.jitter, hold.reason, started_at)
+    end
+  end
+end
+
+local function due_at(row, finish)
+  if finish.at then
+    return finish.at
+  end
+  if finish.when_open then
+    -- A slot that is taken opens at no known time: the job is then simply due.
+    local latest, keys = now, row.keys or {}
+    for place = 1, #keys, 4 do
+      local meter = meters.find(keys[place], keys[place + 1] or nil)
+      if meter and meter.epoch == keys[place + 2] then
+        local opens = meters.opens_in_time(meter, keys[place + 3])
+        -- And a limit that was lowered below the cost never opens: the next claim says so.
+        if opens < NEVER and opens > latest then
+          latest = opens
+        end
+      end
+    end
+    return latest
+  end
+  return now + finish.after
+end
+
+-- End runs; returns the ids whose lease is lost, for which nothing was changed.
+function runs.finish(finishes)
+  local ids, lost = {}, {}
+  for place, finish in ipairs(finishes) do
+    ids[place] = finish.id
+    for _, hold in ipairs(finish.holds or {}) do
+      limits.check_hold(hold)
+    end
+  end
+  rows.load_runs(ids)
+  rows.load_more(ids)
+  for _, finish in ipairs(finishes) do
+    local row = rows.held[finish.id]
+    if not row or row.state ~= 3 or row.fence ~= finish.fence then
+      lost[#lost + 1] = finish.id
+    else
+      for _, hold in ipairs(finish.holds or {}) do
+        runs.hold_key(hold, row.started_at)
+      end
+      local due = finish.outcome == 'retry' and due_at(row, finish) or now
+      runs.end_run(row, finish.outcome, due, finish.result, finish.error)
+    end
+  end
+  return lost
+end
+
+-- Delete a job that does not run.
+function runs.remove(line, row)
+  if row.state == 1 then
+    lines.leave(line, row)
+    limits.drop_reservations(row.id)
+  else
+    line.counts[row.state] = line.counts[row.state] - 1
+    runs.not_kept[#runs.not_kept + 1] = row.id
+  end
+  if row.unique then
+    local key = prefix .. 'unique' .. SEP .. row.queue
+    if call('HGET', key, row.unique) == row.id then
+      call('HDEL', key, row.unique)
+    end
+  end
+  rows.delete(row)
+  call('ZREM', prefix .. 'index' .. SEP .. row.queue, row.id)
+  wakes.removed(row.id)
+end

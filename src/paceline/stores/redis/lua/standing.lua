@@ -1,0 +1,99 @@
+-- Everything that decides when a job may start.
+local function ahead_of(line, row)
+  if rows.seen(row) == 2 then
+    return 0
+  end
+  local lane = lanes.group(line, row.group or '').lanes[lines.class_for(line, row.task).id]
+  if not lane then
+    return 0
+  end
+  local rank = call('ZRANK', lane.key, rows.place(row))
+  if rank then
+    return rank
+  end
+  -- Due, but not filed yet.
+  local ahead = call('ZCOUNT', lane.key, '-inf', format('(%.0f', row.priority))
+  for _, member in ipairs(call('ZRANGEBYSCORE', lane.key, row.priority, row.priority)) do
+    if goes_first(member, rows.place(row)) then
+      ahead = ahead + 1
+    end
+  end
+  return ahead
+end
+
+local function is_known(row)
+  local anybody = false
+  for _, blob in ipairs(call('HVALS', prefix .. 'workers')) do
+    local worker = unpack_one(blob)
+    for _, queue in ipairs(worker.queues) do
+      if queue == row.queue then
+        anybody = true
+        if not worker.tasks then
+          return true
+        end
+        for _, task in ipairs(worker.tasks) do
+          if task == row.task then
+            return true
+          end
+        end
+      end
+    end
+  end
+  return not anybody
+end
+
+local function dump(meter)
+  local states = {}
+  for place, part in ipairs(meter.parts) do
+    local state = meter.states[place]
+    if part[1] == 'rate' then
+      local numbers, ats, sums = rate.dump(meter, place, part, state)
+      for index, at in ipairs(ats) do
+        numbers[#numbers + 1] = at
+        numbers[#numbers + 1] = sums[index]
+      end
+      states[place] = numbers
+    else
+      states[place] = state or {}
+    end
+  end
+  return { states = states, in_flight = meter.in_flight, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
+end
+
+local function groups_waiting(line)
+  local number = 0
+  for _, blob in ipairs(call('HVALS', prefix .. 'groups' .. SEP .. line.name)) do
+    number = number + (unpack_one(blob)[3] > 0 and 1 or 0)
+  end
+  return number
+end
+
+local function work()
+  local row = rows.require(args.id)
+  local line = lines.get(row.queue)
+  local paused, keys, trials = {}, {}, {}
+  if line.paused then
+    paused[#paused + 1] = { 'queue', line.name }
+  end
+  if line.paused_tasks[row.task] then
+    paused[#paused + 1] = { 'task', row.task }
+  end
+  if row.group and line.paused_groups[row.group] then
+    paused[#paused + 1] = { 'group', row.group }
+  end
+  if row.state == 1 then
+    for _, limit in ipairs(limits.meeting(line.name, row.task)) do
+      if limit.by ~= 'group' or row.group then
+        local group = limit.by == 'group' and row.group or nil
+        local meter, cost = meters.get(limit.name, group), rows.cost_under(row.cost, limit.name)
+        keys[#keys + 1] = usage_of(meter, cost, waiting_under(limit.name, group))
+        trials[#trials + 1] = dump(meter)
+      end
+    end
+  end
+  local ahead = row.state == 1 and ahead_of(line, row) or 0
+  local answer = { pack({ now, paused, is_known(row), keys, trials, ahead, groups_waiting(line) }) }
+  rows.give(row, answer)
+  return answer
+end
+step('standing', work, EVEN_WHEN_FULL)

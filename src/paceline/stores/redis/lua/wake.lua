@@ -1,0 +1,7 @@
+-- The sleeper that was woken for a queue did not look: one more is told.
+local function work()
+  lines.get(args.queue)
+  wakes.queue(args.queue)
+  return {}
+end
+step('wake', work, EVEN_WHEN_FULL)

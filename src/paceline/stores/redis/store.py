@@ -1,0 +1,395 @@
+"""The Redis store: every call is one script, run by the server in one step."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from paceline.clock import Clock, Micros
+from paceline.codec import MAX_PAYLOAD
+from paceline.errors import ConfigError, MoveNotAllowed, require
+from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
+from paceline.limits import Limit
+from paceline.stores.interface import (
+    Ask,
+    Changed,
+    Claim,
+    Extended,
+    Filter,
+    Finish,
+    Grant,
+    Hold,
+    Inserted,
+    Lease,
+    Note,
+    Override,
+    Standing,
+    StartRecord,
+    Target,
+    Usage,
+    WorkerRecord,
+)
+from paceline.stores.redis.client import Client
+from paceline.stores.redis.greeting import Greeting, check_fsync
+from paceline.stores.redis.listeners import Ears, RedisListener
+from paceline.stores.redis.records import (
+    CODES,
+    as_text,
+    decode_jobs,
+    decode_limit,
+    decode_overrides,
+    decode_usage,
+    encode_ask,
+    encode_finish,
+    encode_hold,
+    encode_job,
+    encode_limit,
+    encode_note,
+    encode_numbers,
+    new_record,
+)
+from paceline.stores.redis.server_clock import ServerClock
+from paceline.stores.redis.standing import decode_standing
+
+_decode = msgspec.msgpack.Decoder().decode
+ALIVE = 300.0
+"""Seconds for which a worker that holds nothing counts as seen; the server forgets it after an hour."""
+STRETCH = 5_000
+"""So many jobs are looked at in one step when a whole queue is; the server answers others in between."""
+
+
+class RedisStore:
+    """Jobs and limits on a server: `redis://host:6379/0`, `rediss://…`, `unix:///path`."""
+
+    never_blocks = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        clock: Clock | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        connect_timeout: float = 5.0,
+        timeout: float = 10.0,
+        durability: str = "server",
+        trust_restart: bool = False,
+    ) -> None:
+        require(durability in ("server", "fsync"), "durability", durability, '"server" or "fsync"')
+        self.namespace = namespace
+        self.max_payload = max_payload
+        self._server_clock = ServerClock()
+        self.clock: Clock = clock or self._server_clock
+        self._virtual = self.clock if self.clock.virtual else None
+        self._client = Client(
+            url,
+            f"{{paceline:{namespace}}}:head",
+            connect_timeout=connect_timeout,
+            timeout=timeout,
+        )
+        self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
+        self._client.fsync = durability == "fsync"
+        self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
+        self._seen: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return f"<RedisStore {self._client.shown} {self.namespace!r}>"
+
+    async def open(self) -> None:
+        await self._client.command(b"PING", again=True)
+        if self._client.fsync:
+            await check_fsync(await self._client.wire(), 0)
+
+    async def close(self) -> None:
+        here = asyncio.get_running_loop()
+        ears, self._ears = self._ears, {}
+        for loop, each in ears.items():
+            if loop is here:
+                await each.close()
+            else:
+                each.abandon()
+        await self._greeting.bye()
+        self._client.close()
+
+    async def _run(
+        self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
+    ) -> list[Any]:
+        """Run a script, after the server knows who listens here."""
+        ears = self._ears.get(asyncio.get_running_loop())
+        if ears is not None and ears.has_news:
+            await ears.say()
+        return await self._ask(name, wanted, bodies, again=again)
+
+    async def _ask(
+        self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
+    ) -> list[Any]:
+        if self._virtual is not None:
+            wanted["now"] = self._virtual.now()
+        return await self._client.run(name, wanted, bodies, again=again)
+
+    def _post(self, name: str, wanted: dict[str, Any]) -> asyncio.Future[Any] | None:
+        if self._virtual is not None:
+            wanted["now"] = self._virtual.now()
+        return self._client.post(name, wanted)
+
+    async def _value(self, name: str, wanted: dict[str, Any], *, again: bool = False) -> Any:
+        return _decode((await self._run(name, wanted, again=again))[0])
+
+    def _ears_here(self) -> Ears:
+        loop = asyncio.get_running_loop()
+        ears = self._ears.get(loop)
+        if ears is None:
+            for gone in [gone for gone in self._ears if gone.is_closed()]:
+                self._ears.pop(gone).abandon()
+            ears = self._ears[loop] = Ears(self._client, self._ask, self._post, self.clock.now)
+        return ears
+
+    # a job's life
+
+    async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
+        if within is not None:
+            raise ConfigError(
+                f"within={within!r} is wrong: the Redis store has no transactions to join", option="within"
+            )
+        encoded = [encode_job(job) for job in jobs]
+        bodies = [body for _, body in encoded]
+        answer = await self._run("insert", {"jobs": [said for said, _ in encoded]}, bodies, again=True)
+        now, orders = _decode(answer[0])
+        existing = iter(decode_jobs(answer, now))
+        return [
+            Inserted(next(existing), True) if order is False else Inserted(new_record(job, order, now), False)
+            for job, order in zip(jobs, orders, strict=True)
+        ]
+
+    async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
+        wanted = encode_ask(ask, finishes)
+        ears = self._ears.get(asyncio.get_running_loop())
+        if ears is not None:
+            waker = ears.waker_for(ask.queues)
+            if waker is not None:
+                wanted["waker"] = waker
+        await self._greeting.claims()
+        # A claim with a name gives the same answer when it is asked again.
+        answer = await self._run("claim", wanted, again=bool(ask.claim_id))
+        now, again, lost, needs_room, guard, charges = _decode(answer[0])
+        self._server_clock.heard(now)
+        self._greeting.heard(charges)
+        return Claim(
+            jobs=decode_jobs(answer, now),
+            now=now,
+            ask_again_at=again,
+            lost=lost,
+            needs_room=needs_room,
+            guard=guard,
+        )
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[str]:
+        lost: list[str] = await self._value("finish", {"finishes": [encode_finish(finish) for finish in finishes]})
+        return lost
+
+    async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
+        if not leases and self._virtual is None and time.monotonic() < self._seen.get(worker, math.inf):
+            # It holds nothing, and was seen a moment ago or is no worker: who idles costs the server nothing.
+            return Extended([], [])
+        if worker in self._seen:
+            self._seen[worker] = time.monotonic() + ALIVE
+        held = [(each.id, each.fence) for each in leases]
+        said = await self._value("extend", {"worker": worker, "leases": held, "lease": lease}, again=True)
+        return Extended(said[0], said[1])
+
+    async def note(self, notes: Sequence[Note]) -> list[str]:
+        said = [encode_note(note) for note in notes]
+        lost: list[str] = await self._value("note", {"notes": said})
+        return lost
+
+    async def move(self, ids: Sequence[str], move: Move) -> None:
+        await self._run("move", {"ids": list(ids), "move": move})
+
+    async def finished(self, job_id: str, timeout: Micros | None) -> JobRecord | None:
+        ears = self._ears_here()
+        future = ears.wait_for(job_id)
+        try:
+            answer = await self._run("finished", {"id": job_id, "waker": ears.waker}, again=True)
+            now: Micros = _decode(answer[0])[0]
+            self._server_clock.heard(now)
+            if len(answer) > 1:
+                return decode_jobs(answer, now)[0]
+            if timeout is None:
+                return await future
+            done = asyncio.Event()
+            future.add_done_callback(lambda _: done.set())
+            return future.result() if await self.clock.wait(done, now + timeout) else None
+        finally:
+            ears.stop_waiting(job_id, future)
+
+    # a queue as a whole
+
+    async def move_all(self, queue: str, state: JobState, move: Move) -> int:
+        if state not in MOVES[move]:
+            raise MoveNotAllowed(queue, state, move)
+        return await self._sweep("sweep", {"queue": queue, "how": "move", "state": CODES[state], "move": move})
+
+    async def drain(self, queue: str) -> int:
+        return await self._sweep("sweep", {"queue": queue, "how": "drain"})
+
+    async def clean(self, queue: str, state: JobState, older_than: Micros) -> int:
+        if state is ACTIVE:
+            raise MoveNotAllowed(queue, ACTIVE, "clean")
+        wanted = {"queue": queue, "how": "clean", "state": CODES.get(state, 0), "older_than": older_than}
+        return await self._sweep("sweep", wanted)
+
+    async def obliterate(self, queue: str, force: bool) -> int:
+        return await self._sweep("obliterate", {"queue": queue, "force": force})
+
+    async def _sweep(self, name: str, wanted: dict[str, Any]) -> int:
+        """Go through a whole queue, a stretch in one step."""
+        total: int = 0
+        start: int | bool = 0
+        while True:
+            number, start = await self._value(name, {**wanted, "from": start, "most": STRETCH})
+            total += number
+            if not start:
+                return total
+
+    async def pause(self, queue: str, task: str | None, group: str | None, paused: bool) -> None:
+        await self._run("pause", {"queue": queue, "task": task, "group": group, "paused": paused}, again=True)
+
+    # limits
+
+    async def set_limits(self, limits: Sequence[Limit]) -> list[Changed]:
+        changed = await self._value("set_limits", {"limits": [encode_limit(limit) for limit in limits]}, again=True)
+        return [Changed(decode_limit(change["old"]), decode_limit(change["new"])) for change in changed]
+
+    async def drop_limit(self, name: str) -> bool:
+        dropped: bool = await self._value("drop_limit", {"name": name})
+        return dropped
+
+    async def limits(self) -> list[Limit]:
+        return [decode_limit(said) for said in await self._value("overrides", {}, again=True)]
+
+    async def override(self, override: Override, for_: Micros | None) -> None:
+        said = encode_numbers(override.kind) | {
+            "reason": None if override.reason is None else as_text(override.reason),
+            "expires_at": override.expires_at,
+        }
+        await self._run(
+            "override", {"name": override.limit, "group": override.group, "said": said, "length": for_}, again=True
+        )
+
+    async def lift(self, limit: str, group: str | None) -> None:
+        await self._run("override", {"name": limit, "group": group, "lift": True}, again=True)
+
+    async def overrides(self) -> list[Override]:
+        return decode_overrides(await self._value("overrides", {}, again=True))
+
+    async def hold(self, holds: Sequence[Hold]) -> None:
+        await self._run("hold", {"holds": [encode_hold(hold) for hold in holds]})
+
+    async def release(self, limit: str, group: str | None) -> None:
+        await self._run("release", {"name": limit, "group": group}, again=True)
+
+    async def usage(self, limit: str, group: str | None) -> Usage:
+        return decode_usage(await self._value("usage", {"name": limit, "group": group}, again=True))
+
+    async def acquire(
+        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+    ) -> Grant:
+        wanted: dict[str, Any] = {
+            "targets": [(target.limit, target.group, target.cost) for target in targets],
+            "permit": permit,
+            "lease": lease,
+        }
+        if force:
+            wanted["force"] = True
+        if waits:
+            wanted["waits"] = True
+        await self._greeting.claims()
+        granted, now, until, leased, charges = await self._value("acquire", wanted)
+        self._server_clock.heard(now)
+        self._greeting.heard(charges)
+        return Grant(granted, now, until, leased)
+
+    async def give_back(self, permits: Sequence[str]) -> None:
+        await self._run("give_back", {"permits": list(permits)}, again=True)
+
+    async def clear(self, limit: str, group: str | None) -> None:
+        await self._run("release", {"name": limit, "group": group, "clear": True}, again=True)
+
+    # reading
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord]:
+        answer = await self._run("get", {"ids": list(ids)}, again=True)
+        return decode_jobs(answer, _decode(answer[0])[0])
+
+    async def find(self, filter: Filter) -> list[JobRecord]:
+        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": STRETCH}
+        if filter.state is not None:
+            wanted["state"] = CODES.get(filter.state, 0)
+        found: list[JobRecord] = []
+        start, after = 0, filter.after
+        while True:
+            page = {**wanted, "limit": filter.limit - len(found), "from": start, "after": after}
+            answer = await self._run("find", page, again=True)
+            now, start = _decode(answer[0])
+            after = None
+            found += decode_jobs(answer, now)
+            if not start:
+                return found
+
+    async def counts(self, queue: str) -> dict[str, int]:
+        numbers = await self._value("counts", {"queue": queue}, again=True)
+        return {str(state): numbers[CODES[state] - 1] if state in CODES else 0 for state in JobState}
+
+    async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
+        key = self._client.head[:-4] + b"starts\x1f" + queue.encode()
+        rows = [_decode(row) for row in await self._client.command(b"LRANGE", key, 0, -1, again=True)]
+        return [
+            StartRecord(job_id, at, task, group or None, cost)
+            for job_id, at, task, group, cost in rows
+            if since is None or at >= since
+        ]
+
+    async def standing(self, job_id: str) -> Standing:
+        answer = await self._run("standing", {"id": job_id}, again=True)
+        return decode_standing(answer)
+
+    # workers
+
+    async def register(self, worker: WorkerRecord) -> None:
+        tasks = None if worker.tasks is None else sorted(worker.tasks)
+        said = {"id": worker.id, "queues": list(worker.queues), "tasks": tasks}
+        self._seen[worker.id] = time.monotonic() + ALIVE
+        await self._run("register", {"worker": said}, again=True)
+
+    async def unregister(self, worker: str) -> None:
+        self._seen.pop(worker, None)
+        await self._run("register", {"gone": worker}, again=True)
+
+    async def workers(self) -> list[WorkerRecord]:
+        rows = await self._client.command(b"HVALS", self._client.head[:-4] + b"workers", again=True)
+        found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
+        return [
+            WorkerRecord(
+                id=said["id"],
+                queues=tuple(said["queues"]),
+                tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
+                seen_at=said["seen_at"],
+            )
+            for said in found
+        ]
+
+    def listen(self, queues: Sequence[str], worker: str | None = None) -> RedisListener:
+        return self._ears_here().listen(queues, worker)
+
+    async def prune(self) -> int:
+        total: int = 0
+        while True:
+            removed, more = await self._value("prune", {"most": 1000}, again=True)
+            total += removed
+            if not more:
+                return total

@@ -1,0 +1,168 @@
+"""The Lua port of each kind against the Python kernel: the same starts at the same instants, the same answers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import pytest
+
+from paceline.clock import NEVER
+from paceline.errors import NeverFits
+from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate
+from paceline.limits.admission import Meter
+from paceline.stores import open_store
+from paceline.stores.interface import Target
+
+from ..servers import empty_redis
+
+NOW = 1_794_000_000_123_456
+"""As late as today: where a clock in doubles would lose its last digits."""
+HISTORIES = 40
+STEPS = 60
+
+
+class At:
+    """A clock that stands where it is put."""
+
+    virtual = True
+
+    def __init__(self) -> None:
+        self.at = NOW
+
+    def now(self) -> int:
+        return self.at
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        return event.is_set()
+
+
+KINDS: dict[str, list[Kind]] = {
+    "small rates": [Rate(1, per="7us"), Rate(3, per="10us"), Rate(4, per="25us"), Rate(2, per="10us", guard="3us")],
+    "big rates": [Rate(1000, per="1s"), Rate(100_000, per="1h"), Rate(7, per="90 days"), Rate(2_000, per="1ms")],
+    "delays": [Delay("1us"), Delay("13us"), Delay("1h")],
+    "spacings": [EvenlySpaced(7, per="60s"), EvenlySpaced(3, per="10us"), EvenlySpaced(100_000, per="30 days")],
+    "odd spacings": [EvenlySpaced(999_983, per="1s"), EvenlySpaced(1, per="1 day"), EvenlySpaced(7, per="11us")],
+    "all at once": [
+        AllOf(Rate(3, per="20us"), Delay("2us")),
+        AllOf(Rate(5, per="20us"), Rate(8, per="60us")),
+        AllOf(EvenlySpaced(3, per="20us"), Rate(4, per="15us")),
+    ],
+    "one after the other": [Rate(3, per="20us"), EvenlySpaced(3, per="20us"), Delay("5us"), Rate(9, per="20us")],
+}
+
+
+def stretches(kinds: list[Kind]) -> list[int]:
+    """Steps of time around everything that these kinds measure."""
+    lengths = {1, 2}
+    for part in (part for kind in kinds for part in kind.parts()):
+        for name in ("window", "gap_us", "per_us"):
+            length = getattr(part, name, 0)
+            lengths |= {length, length // getattr(part, "max", 1)}
+    return sorted({max(length + by, 0) for length in lengths for by in (-1, 0, 1)})
+
+
+@pytest.mark.parametrize("word", KINDS)
+async def test_a_kind_decides_the_same_in_lua(word: str) -> None:
+    clock = At()
+    store = open_store(empty_redis(), clock=clock)
+    try:
+        for seed in range(HISTORIES):
+            await compare_history(store, clock, KINDS[word], random.Random(f"{word}{seed}"), f"limit {seed}")
+    finally:
+        await store.close()
+
+
+async def compare_history(store: Any, clock: At, kinds: list[Kind], chance: random.Random, name: str) -> None:
+    kind = chance.choice(kinds)
+    await store.set_limits([Limit.for_code(name, kind)])
+    meter = Meter((name, None), kind)
+    steps = stretches(kinds)
+    most = meter.most()
+    for number in range(STEPS):
+        said = (word_for(name), number, clock.at)
+        match chance.choices(["start", "start many", "time", "exact", "change", "clear"], [8, 2, 4, 4, 1, 0.2])[0]:
+            case "start":
+                await start(store, meter, clock, cost_for(chance, most), chance.random() < 0.2, said)
+            case "start many":
+                for _ in range(chance.randint(2, 8)):
+                    await start(store, meter, clock, 1, False, said)
+            case "time":
+                clock.at += chance.choice(steps)
+            case "exact":
+                opens = meter.opens_at(1)
+                if clock.at < opens < NEVER:
+                    clock.at = opens - chance.randint(0, 1)
+            case "change" if len(kinds) > 1:
+                kind = chance.choice(kinds)
+                await store.set_limits([Limit.for_code(name, kind)])
+                meter.change(kind)
+                most = meter.most()
+            case "clear":
+                await store.clear(name, None)
+                meter.clear()
+        usage = await store.usage(name, None)
+        assert usage.opens_at == meter.opens_at(1), said
+        assert (usage.used, usage.allowed) == meter.used_and_allowed(clock.at), said
+
+
+def word_for(name: str) -> str:
+    return f"in the history of {name}"
+
+
+def cost_for(chance: random.Random, most: int) -> int:
+    # Instants stay before the year 2255: so far reach whole microseconds in a double.
+    most = min(most, 100_000) if most < NEVER else 100
+    return chance.choice([1, 1, 1, 2, 3, max(most // 2, 1), most, most + 1])
+
+
+async def start(store: Any, meter: Meter, clock: At, cost: int, force: bool, said: Any) -> None:
+    if not meter.fits(cost):
+        with pytest.raises(NeverFits):
+            await store.acquire([Target(meter.key[0], cost=cost)], "permit", 10, force)
+        return
+    until = meter.opens_at(cost)
+    grant = await store.acquire([Target(meter.key[0], cost=cost)], "permit", 10, force)
+    if until <= clock.at or force:
+        assert grant.granted, said
+        meter.count(cost, clock.at)
+    else:
+        assert (grant.granted, grant.until) == (False, until), said
+
+
+async def test_slots_are_counted_the_same_in_lua() -> None:
+    clock, chance = At(), random.Random("slots")
+    store = open_store(empty_redis(), clock=clock)
+    kind = Concurrency(3) & Rate(5, per="20us")
+    await store.set_limits([Limit.for_code("slots", kind)])
+    meter = Meter(("slots", None), kind)
+    held: list[str] = []
+    for number in range(400):
+        if held and chance.random() < 0.4:
+            permit = held.pop(chance.randrange(len(held)))
+            await store.give_back([permit])
+            meter.leases.discard(permit)
+        else:
+            until = meter.opens_at(1)
+            grant = await store.acquire([Target("slots")], f"p{number}", 1_000_000)
+            assert grant.granted == (until <= clock.at)
+            if grant.granted:
+                held.append(f"p{number}")
+                meter.charge(f"p{number}", 1, clock.at)
+        clock.at += chance.choice([0, 0, 1, 5, 20])
+    await store.close()
+
+
+async def test_a_window_of_a_hundred_thousand_starts_is_exact() -> None:
+    clock = At()
+    store = open_store(empty_redis(), clock=clock)
+    await store.set_limits([Limit.for_code("tokens", Rate(100_000, per="1s"))])
+    meter = Meter(("tokens", None), Rate(100_000, per="1s"))
+    chance = random.Random("wide")
+    for _ in range(3_000):
+        clock.at += chance.choice([0, 1, 200, 1_000])
+        await start(store, meter, clock, chance.choice([1, 40, 500, 3_000]), False, clock.at)
+    usage = await store.usage("tokens", None)
+    assert (usage.used, usage.opens_at) == (meter.used_and_allowed(clock.at)[0], meter.opens_at(1))
+    await store.close()
