@@ -28,7 +28,9 @@ from suites import Case, Results
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 TIMEOUT = 900
-SUITES = ("drain", "limiter", "flat", "sqlite-drain", "sqlite-add", "sqlite-latency", "sqlite-use", "sqlite-flat", "redis")
+MEMORY = ("drain", "limiter", "flat")
+SQLITE = ("sqlite-drain", "sqlite-add", "sqlite-latency", "sqlite-use", "sqlite-flat")
+SUITES = (*MEMORY, *SQLITE, "redis")
 PACKAGES = ("pgqueuer", "limits", "litequeue", "huey", "uvloop", "msgspec")
 
 

@@ -106,8 +106,8 @@ def redis_report(results: Results) -> str:
     rows = [
         [
             runs[0]["name"],
-            f"{median(_rates(runs)):,.0f}",
-            f"{report.spread(_rates(runs)):.0%}",
+            f"{median(rates(runs)):,.0f}",
+            f"{report.spread(rates(runs)):.0%}",
             f"{median(run['adds'] for run in runs):,.0f}",
             f"{median(run.get('bulk', 0) for run in runs):,.0f}",
         ]
@@ -117,12 +117,12 @@ def redis_report(results: Results) -> str:
     lines = [report.table(["Redis, no-op jobs", "drain jobs/s", "spread", "single adds/s", "bulk adds/s"], rows), ""]
     peers = [runs for system, runs in results.items() if not system.startswith("ours") and runs]
     off, on = results["ours-off-100"], results["ours-on-100"]
-    fastest = max(peers, key=lambda runs: median(_rates(runs)))
+    fastest = max(peers, key=lambda runs: median(rates(runs)))
     adder = max(peers, key=lambda runs: median(run["adds"] for run in runs))
-    lines.append(report.verdict(f"drain: ours / {fastest[0]['name']}", _rates(off), _rates(fastest), REDIS))
+    lines.append(report.verdict(f"drain: ours / {fastest[0]['name']}", rates(off), rates(fastest), REDIS))
     ours_adds, peer_adds = [run["adds"] for run in off], [run["adds"] for run in adder]
     lines.append(report.verdict(f"single adds: ours / {adder[0]['name']}", ours_adds, peer_adds, 1.0))
-    lines.append(report.verdict("drain: limits on / off", _rates(on), _rates(off), 0.8))
+    lines.append(report.verdict("drain: limits on / off", rates(on), rates(off), 0.8))
     return "\n".join(lines)
 
 

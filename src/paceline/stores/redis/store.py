@@ -261,7 +261,7 @@ class RedisStore:
 
     # limits
 
-    async def set_limits(self, limits: Sequence[Limit]) -> list[Changed]:
+    async def set_limits(self, limits: Sequence[Limit], within: object = None) -> list[Changed]:
         changed = await self._value("set_limits", {"limits": [encode_limit(limit) for limit in limits]}, again=True)
         return [Changed(decode_limit(change["old"]), decode_limit(change["new"])) for change in changed]
 

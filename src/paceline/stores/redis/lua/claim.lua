@@ -93,7 +93,10 @@ local function work()
     serve_reserved()
   end
   take_turns(asked)
-  remember_claim()
+  if #choosing.started > 0 or args.finishes then
+    -- A claim that did nothing needs no memory: asked again, it is simply asked.
+    remember_claim()
+  end
   for _, line in ipairs(asked) do
     if line.started then
       log_starts(line)
