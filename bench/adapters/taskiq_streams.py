@@ -39,7 +39,7 @@ class TaskiqRedis:
         )
         await self.watch.done.wait()
         running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await self.broker.shutdown()
         self.server.close()
+        # It waits for its next message and does not let go by itself.
+        await asyncio.wait([running], timeout=1)
         return self.watch.lap()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
 from collections import deque
 from typing import Any
 
@@ -14,6 +15,8 @@ import redis
 from paceline.errors import StoreUnavailable
 
 READ = 1 << 18
+FRESH = 0.02
+"""Seconds for which a connection that just gave an answer is not looked at again before it is used."""
 
 
 class Broken(StoreUnavailable):
@@ -32,11 +35,13 @@ class Wire:
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._reader = hiredis.Reader()
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._unsent = bytearray()
         self._timeout = timeout
         self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = self._loop.time()
         self.broken: str | None = None
         self._loop.add_reader(self._socket.fileno(), self._readable)
 
@@ -44,31 +49,44 @@ class Wire:
         """Send a command; the future is its answer (an error answer is the future's exception)."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self.broken is None and not self._waiting:
-            self._look_for_its_end()
+            now = self._loop.time()
+            if now - self._heard_at > FRESH:
+                self._look_for_its_end()
+            self._heard_at = now
         if self.broken is not None:
             future.set_exception(Broken(self.broken, sent=False))
             return future
-        if not self._waiting and self._timeout is not None:
-            self._watch(self._timeout)
         self._waiting.append(future)
+        if self._timer is None and self._timeout is not None:
+            self._timer = self._loop.call_later(self._timeout / 2, self._look_for_silence, None)
         self._send(hiredis.pack_command(words))
         return future
 
     def close(self, reason: str = "the connection was closed") -> None:
         """Let go; from any thread, also when the loop is gone."""
-        if self.broken is None:
-            self.broken = reason
-            fd = self._socket.fileno()
-            if not self._loop.is_closed() and fd >= 0:
-                self._loop.remove_reader(fd)
-                self._loop.remove_writer(fd)
+        if self.broken is not None:
+            return
+        self.broken = reason
+        if threading.get_ident() == self._thread and not self._loop.is_closed():
+            self._let_go()
+            return
+        try:
+            self._loop.call_soon_threadsafe(self._let_go)
+        except RuntimeError:  # the loop is closed: nobody waits there
             self._connection.disconnect()
-            if self._timer is not None:
-                self._timer.cancel()
-            waiting, self._waiting = self._waiting, deque()
-            for future in waiting:
-                if not future.done() and not self._loop.is_closed():
-                    future.set_exception(Broken(reason, sent=True))
+
+    def _let_go(self) -> None:
+        fd = self._socket.fileno()
+        if fd >= 0:
+            self._loop.remove_reader(fd)
+            self._loop.remove_writer(fd)
+        self._connection.disconnect()
+        if self._timer is not None:
+            self._timer.cancel()
+        waiting, self._waiting = self._waiting, deque()
+        for future in waiting:
+            if not future.done():
+                future.set_exception(Broken(self.broken or "", sent=True))
 
     def _look_for_its_end(self) -> None:
         """A server that is gone said so: what is not sent into the void can be sent elsewhere."""
@@ -139,21 +157,13 @@ class Wire:
                     future.set_exception(redis.ResponseError(str(reply)))
                 else:
                     future.set_result(reply)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
-    def _watch(self, timeout: float) -> None:
+    def _look_for_silence(self, oldest: asyncio.Future[Any] | None) -> None:
         """A server that is silent for so long while somebody waits is taken for gone."""
-        oldest: list[Any] = []
-
-        def look() -> None:
-            if self._waiting and oldest and self._waiting[0] is oldest[0]:
-                self.close(f"the server did not answer within {timeout:g} s")
-            elif self._waiting:
-                oldest[:] = [self._waiting[0]]
-                self._timer = self._loop.call_later(timeout / 2, look)
-
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(timeout / 2, look)
+        self._timer = None
+        if not self._waiting or self._timeout is None:
+            return
+        if self._waiting[0] is oldest:
+            self.close(f"the server did not answer within {self._timeout:g} s")
+        else:
+            self._timer = self._loop.call_later(self._timeout / 2, self._look_for_silence, self._waiting[0])

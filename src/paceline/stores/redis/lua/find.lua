@@ -6,7 +6,7 @@ local function work()
     if not row or row.queue ~= args.queue then
       refuse('no job', { id = args.after })
     end
-    from = math.abs(row.order)
+    from = abs(row.order)
   end
   local searched, next_from = 0, from
   while next_from and found < args.limit and searched < args.most do

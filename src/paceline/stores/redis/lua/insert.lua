@@ -82,7 +82,7 @@ local function work()
       wakes.queue(row.queue)
     end
     local list = index[row.queue]
-    list[#list + 1] = format('%.0f', math.abs(row.order))
+    list[#list + 1] = format('%.0f', abs(row.order))
     list[#list + 1] = row.id
     lines.arrive(lines.get(row.queue), row)
   end

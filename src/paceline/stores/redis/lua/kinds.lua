@@ -343,7 +343,7 @@ function spacing.charge(_, _, part, state, cost, at)
       -- Forced in too early: whole intervals from here, and not before it would have opened anyway.
       local quotient, remainder = divide_product(whole - at, part[2], part[3])
       remainder = remainder + fraction
-      cost = max(cost, quotient + math.ceil(remainder / part[3]))
+      cost = max(cost, quotient + ceil(remainder / part[3]))
     end
   end
   state[AT], state[CARRY], state[COST] = max(at, state[AT]), 0, cost

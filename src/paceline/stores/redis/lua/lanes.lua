@@ -102,7 +102,7 @@ local function push_entry(heap, entry)
 end
 
 local function pop_entry(heap)
-  local last = table.remove(heap)
+  local last = remove_at(heap)
   if #heap == 0 then
     return
   end

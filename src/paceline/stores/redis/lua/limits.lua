@@ -311,7 +311,7 @@ end
 function limits.remove_reserved(meter)
   for place, kept in ipairs(head.reserved) do
     if kept[1] == meter.name and kept[2] == (meter.group or '') then
-      table.remove(head.reserved, place)
+      remove_at(head.reserved, place)
       return
     end
   end

@@ -114,7 +114,7 @@ end
 local function known_by(line, task)
   local numbers = {}
   for set, number in pairs(line.tasksets) do
-    if string.find(SEP .. set .. SEP, SEP .. task .. SEP, 1, true) then
+    if find_text(SEP .. set .. SEP, SEP .. task .. SEP, 1, true) then
       numbers[#numbers + 1] = number
     end
   end

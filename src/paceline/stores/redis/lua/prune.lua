@@ -25,7 +25,7 @@ end
 local function forget_idle_meters()
   local found = call('ZRANGEBYSCORE', prefix .. 'idle', '-inf', format('%.0f', now), 'LIMIT', 0, args.most)
   for _, member in ipairs(found) do
-    local name, group = string.match(member, '^(.-)' .. SEP .. '(.*)$')
+    local name, group = match_text(member, '^(.-)' .. SEP .. '(.*)$')
     local meter = meters.find(name, group)
     if meter and meters.forgettable(meter) then
       meters.drop(meter)

@@ -61,7 +61,7 @@ local function waiters_of(id)
   if names then
     call('HDEL', prefix .. 'waiters', id)
   end
-  return string.gmatch(names or '', '[^' .. SEP .. ']+')
+  return each_match(names or '', '[^' .. SEP .. ']+')
 end
 
 -- Tell those who wait for this job; its record goes along, because it may be gone when they look.
@@ -90,7 +90,7 @@ end
 -- `waker` wants to hear of the end of a job.
 function wakes.wait_for(id, waker)
   local names = call('HGET', prefix .. 'waiters', id) or ''
-  if not string.find(SEP .. names .. SEP, SEP .. waker .. SEP, 1, true) then
+  if not find_text(SEP .. names .. SEP, SEP .. waker .. SEP, 1, true) then
     call('HSET', prefix .. 'waiters', id, names == '' and waker or names .. SEP .. waker)
   end
 end
