@@ -20,6 +20,7 @@ from paceline.clock import Micros
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
+from ..servers.fresh import fresh_postgres
 from .builders import SECOND, us
 
 T = TypeVar("T")
@@ -87,6 +88,7 @@ def memory(folder: Path, clock: ManualClock) -> Opener:
 
 STORES: dict[str, Callable[[Path, ManualClock], Opener]] = {
     "memory": memory,
+    "postgres": lambda folder, clock: fresh_postgres(clock),
 }
 
 

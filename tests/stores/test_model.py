@@ -25,6 +25,7 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
+from ..servers.fresh import fresh_postgres
 from .histories import HISTORIES, History
 from .model import NEVER, Key, Model, ModelJob
 
@@ -32,6 +33,7 @@ START = 1_000_000
 EXAMPLES = int(os.environ.get("PACELINE_MODEL_EXAMPLES", "150"))
 OPENERS: dict[str, Callable[[Any], Store]] = {
     "memory": lambda clock: open_store("memory://", clock=clock),
+    "postgres": lambda clock: fresh_postgres(clock)("default"),
 }
 """A further store is one line here: a function of a clock that gives a new, empty store."""
 

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from paceline.checks import check_name
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, MissingExtra
 from paceline.stores.interface import Store
 
-SCHEMES = "memory:// (or memory://name for a second one)"
-PLANNED = ("sqlite", "postgresql", "postgres", "redis", "rediss")
+SCHEMES = "memory:// (or memory://name for a second one) or postgresql://user@host/database"
+PLANNED = ("sqlite", "redis", "rediss")
 
 
 def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store:
@@ -22,6 +22,14 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
         from paceline.stores.memory.store import MemoryStore
 
         return _make(MemoryStore, url, options, namespace=namespace)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from paceline.stores.postgres.store import PostgresStore
+        except ModuleNotFoundError as error:
+            if (error.name or "").split(".")[0] != "psycopg":
+                raise
+            raise MissingExtra("postgres", "the PostgreSQL store") from error
+        return _make(PostgresStore, url, {"url": url} | options, namespace=namespace)
     later = f"; the {scheme} store is not part of this version" if scheme in PLANNED else ""
     raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}{later}", option="url", value=url)
 
