@@ -50,15 +50,17 @@ create table paceline.job (
     created_at bigint not null,
     due_at bigint not null
 );
-create unique index job_id on paceline.job (space, id);
+create unique index job_id on paceline.job (id, space);
 create index job_queue on paceline.job (queue, seq);
 
--- Where a job is: exactly one of wait, delayed, lease, done. `again`: its earlier life is in `past`.
+-- Where a job is: exactly one of wait, delayed, lease, done.
+-- `again`: its earlier life is in `past`. `big`: its cost is not 1.
 create table paceline.wait (
     lane bigint not null,
     priority bigint not null,
     place bigint not null,
     again boolean not null default false,
+    big boolean not null default false,
     primary key (lane, priority, place)
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 

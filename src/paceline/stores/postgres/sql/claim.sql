@@ -3,7 +3,8 @@
 
 create type paceline.choosing as (
     space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
-    worker text, lease bigint, skipped bigint[], started bigint[], wakes text[], reserved boolean
+    worker text, lease bigint, skipped bigint[], started bigint[], wakes text[], reserved boolean,
+    active int[], turn int -- places of the queues that may still give a job, and whose go it is
 );
 
 create type paceline.head as (lane bigint, queue int, class int, grp bigint, grp_name text, shared int[], grouped int[],
@@ -319,14 +320,16 @@ begin
             order by o.due_at, o.place limit p_most)
         returning d.*
     ), placed as materialized (
-        select row_number() over (order by u.due_at, u.place) as i, j.task, j.grp, j.priority, j.place, u.again
+        select row_number() over (order by u.due_at, u.place) as i, j.task, j.grp, j.priority, j.place, u.again,
+            j.cost <> 1 or j.costs is not null as big
         from due u join paceline.job j on j.seq = abs(u.place)
     ), lanes as materialized (
         select s.task, s.grp, s.first, s.number, s.head, paceline.guess_lane(p_queue, s.task, s.grp) as lane
         from (select task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head
             from placed group by task, grp order by min(i)) as s
     ), waits as (
-        insert into paceline.wait (lane, priority, place, again) select l.lane, p.priority, p.place, p.again
+        insert into paceline.wait (lane, priority, place, again, big)
+            select l.lane, p.priority, p.place, p.again, p.big
             from placed p join lanes l on l.task = p.task and l.grp is not distinct from p.grp
     ), arrivals as (
         insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
@@ -496,7 +499,7 @@ create function paceline.claim(
     p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
 ) returns paceline.claim_head language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+/* by index */ as $$
 declare
     v_answer paceline.claim_head;
     c paceline.choosing;
@@ -506,8 +509,6 @@ declare
     v_ended paceline.ended;
     v_back record;
     v_place int;
-    v_active int[];
-    v_seq bigint;
     v_name text;
     v_one record;
     v_limits int[];
@@ -549,9 +550,7 @@ begin
     if v_limits <> '{}' then
         perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
             where not exists (select from paceline.meter m where m.lim = t.id and m.grp = '');
-        perform from paceline.meter where grp = '' and (lim = any (v_limits) or id in (
-            select unnest(s.meters) from paceline.job j join paceline.lease s on s.seq = j.seq
-            where j.space = p_space and j.id = any (p_ids))) order by id for no key update;
+        perform from paceline.meter where grp = '' and lim = any (v_limits) order by id for no key update;
     end if;
     -- The time, now that the locks are held; it stands still rather than go back.
     c.now := greatest(coalesce(p_now, paceline.clock_us()),
@@ -606,23 +605,27 @@ begin
         c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
     end if;
     -- One job from each queue in turn, until the slots are full or nobody may start.
-    select coalesce(array_agg(t.place order by t.place), '{}') into v_active
+    select coalesce(array_agg(t.place order by t.place), '{}') into c.active
         from unnest(p_queues) with ordinality as t (id, place)
         join paceline.queue q on q.id = t.id where not q.paused;
-    <<turns>>
-    while v_active <> '{}' and cardinality(c.started) < p_slots loop
-        foreach v_place in array v_active loop
-            exit turns when c.also <> '{}'
-                and paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])) > c.now;
-            select * into v_one from paceline.take_one(c, p_queues[v_place], v_knowns[v_place]);
-            c := v_one.c;
-            if v_one.seq is null then
-                v_active := array_remove(v_active, v_place);
-                exit turns when c.needs_room > 0;
-                continue;
-            end if;
-            exit turns when cardinality(c.started) >= p_slots;
-        end loop;
+    c.turn := 1;
+    if not c.reserved and c.also = '{}' and c.room is null and c.most is null then
+        select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
+        c := v_one.c;
+    end if;
+    while c.active <> '{}' and cardinality(c.started) < p_slots loop
+        exit when c.also <> '{}'
+            and paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])) > c.now;
+        if c.turn > cardinality(c.active) then c.turn := 1; end if;
+        v_place := c.active[c.turn];
+        select * into v_one from paceline.take_one(c, p_queues[v_place], v_knowns[v_place]);
+        c := v_one.c;
+        if v_one.seq is null then
+            c.active := array_remove(c.active, v_place);
+            exit when c.needs_room > 0;
+        else
+            c.turn := c.turn + 1;
+        end if;
     end loop;
     select guard, next_expiry into v_guard, v_expiry from paceline.space where id = p_space;
     v_answer.again_at := least(paceline.next_lease_end(p_space), v_expiry);
@@ -668,5 +671,6 @@ create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns void 
         select j.queue, p_now, array_agg(j.id order by t.place), array_agg(j.task order by t.place),
             array_agg(j.grp order by t.place), array_agg(j.cost order by t.place),
             case when bool_or(j.costs is not null) then array_agg(j.costs order by t.place) end
-        from unnest(p_seqs) with ordinality as t (seq, place) join paceline.job j on j.seq = t.seq group by j.queue
+        from unnest(p_seqs) with ordinality as t (seq, place)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j group by j.queue
 $$;

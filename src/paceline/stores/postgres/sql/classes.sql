@@ -245,7 +245,8 @@ begin
         return;
     end if;
     v_lane := paceline.guess_lane(p_job.queue, p_job.task, p_job.grp);
-    insert into paceline.wait (lane, priority, place, again) values (v_lane, p_job.priority, p_job.place, p_again);
+    insert into paceline.wait (lane, priority, place, again, big)
+        values (v_lane, p_job.priority, p_job.place, p_again, p_job.cost <> 1 or p_job.costs is not null);
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         values (p_job.queue, 0, v_lane, p_job.task, p_job.grp, 1, p_job.priority, p_job.place);
 end $$;

@@ -5,16 +5,16 @@ create type paceline.ended as (lost text[], wakes text[], instant bigint);
 
 -- The queues whose locks a finish needs: those of runs that were charged to keys.
 create function paceline.queues_of(p_space int, p_ids text[]) returns int[] language sql stable as $$
-    select coalesce(array_agg(distinct s.queue), '{}') from paceline.job j
-        join paceline.lease s on s.seq = j.seq and s.meters is not null
-        where j.space = p_space and j.id = any (p_ids)
+    select coalesce(array_agg(distinct s.queue), '{}') from unnest(p_ids) as t (id)
+        cross join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j
+        cross join lateral (select o.queue from paceline.lease o where o.seq = j.seq and o.meters is not null limit 1) as s
 $$;
 
 create function paceline.finish(
     p_space int, p_now bigint, p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
 ) returns paceline.ended language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+/* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_answer paceline.ended;
@@ -146,60 +146,73 @@ create function paceline.end_plainly(
 ) returns paceline.ended language plpgsql as $$
 declare
     v_answer paceline.ended;
-    v_seqs bigint[];
+    v_named bigint[]; -- the job of each end; what it said about keeping and uniqueness
+    v_keeps bigint[];
+    v_uniqs boolean[];
+    v_held bigint[];
     v_fences bigint[];
+    v_ends int[] := '{}'; -- which ends are accepted, and of which runs
+    v_seqs bigint[] := '{}';
+    v_ended text[] := '{}';
+    v_gone bigint[];
     v_meters bigint[];
     v_numbers int[];
     v_latest bigint[];
-    v_uniqs boolean;
-    v_gone bigint[];
     v_queues int[];
     v_wakes text[] := '{}';
-    v_ended text[];
+    v_place int;
 begin
+    select array_agg(j.seq order by t.place), array_agg(j.keep order by t.place),
+        array_agg(j.uniq is not null order by t.place) into v_named, v_keeps, v_uniqs
+        from unnest(p_ids) with ordinality as t (id, place) left join lateral (
+            select o.seq, o.keep, o.uniq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j on true;
     -- In the order of their numbers, so that two who end the same runs never wait for each other.
-    perform from paceline.job j join paceline.lease s on s.seq = j.seq
-        where j.space = p_space and j.id = any (p_ids) order by s.seq for update of s;
-    with over as (
-        delete from paceline.lease s using paceline.job j,
-            unnest(p_ids, p_fences, p_outcomes, p_results, p_errors) as w (id, fence, outcome, result, said)
-        where j.space = p_space and j.id = w.id and s.seq = j.seq and s.fence = w.fence
-        returning s.*, w.outcome, w.result, w.said, j.id, j.keep, j.uniq
-    ), kept as (
-        insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
-                started_at, progress, message, result, error, logs, fence, cancel_asked)
-            select o.seq, o.queue, case when o.cancel_asked or o.outcome = 'cancelled' then 6
-                    when o.outcome = 'completed' then 4 else 5 end,
-                p_now, p_now + o.keep, o.attempts_made, o.crashes, o.returns, o.due_at, o.started_at,
-                case when o.outcome = 'completed' and not o.cancel_asked then 100 else o.progress end, o.message,
-                case when o.outcome = 'completed' and not o.cancel_asked then o.result end,
-                case when o.outcome = 'completed' and not o.cancel_asked then null else coalesce(o.said, o.error) end,
-                o.logs, o.fence, o.cancel_asked
-            from over o
-    ), charged as (
-        select k.meter, count(*)::int as number, max(o.started_at) filter (where o.outcome = 'completed') as latest
-        from over o, unnest(o.meters) as k (meter) group by k.meter
-    )
-    select array_agg(o.seq), array_agg(o.fence), array_agg(distinct o.queue), bool_or(o.uniq is not null),
-        array_agg(o.id), array_agg(o.seq) filter (where o.keep = 0), (select array_agg(c.meter) from charged c),
-        (select array_agg(c.number) from charged c), (select array_agg(c.latest) from charged c)
-        into v_seqs, v_fences, v_queues, v_uniqs, v_ended, v_gone, v_meters, v_numbers, v_latest from over o;
+    select array_agg(s.seq), array_agg(s.fence) into v_held, v_fences from (
+        select o.seq, o.fence from paceline.lease o where o.seq = any (v_named) order by o.seq for update) as s;
     v_answer.lost := '{}';
-    if coalesce(cardinality(v_seqs), 0) < cardinality(p_ids) then
-        select coalesce(array_agg(t.id order by t.place), '{}') into v_answer.lost
-            from (select u.id, u.fence, u.place, row_number() over (partition by u.id, u.fence order by u.place) as n
-                from unnest(p_ids, p_fences) with ordinality as u (id, fence, place)) as t
-            where t.n > 1 or not exists (select from unnest(v_ended, v_fences) as e (id, fence)
-                where e.id = t.id and e.fence = t.fence);
-    end if;
-    if v_seqs is null then
+    for i in 1 .. cardinality(p_ids) loop
+        v_place := array_position(v_held, v_named[i]);
+        if v_place is null or v_fences[v_place] <> p_fences[i] then
+            v_answer.lost := v_answer.lost || p_ids[i];
+            continue;
+        end if;
+        -- The same end once more finds its run over.
+        v_fences[v_place] := -1;
+        v_ends := v_ends || i;
+        v_seqs := v_seqs || v_named[i];
+        v_ended := v_ended || p_ids[i];
+        if v_keeps[i] = 0 then v_gone := v_gone || v_named[i]; end if;
+    end loop;
+    if v_seqs = '{}' then
         v_answer.wakes := '{}';
         return v_answer;
     end if;
+    with over as (
+        delete from paceline.lease s where s.seq = any (v_seqs) returning s.*
+    ), said as materialized (
+        select o.*, v_keeps[e.i] as keep, p_outcomes[e.i] as outcome, p_results[e.i] as result, p_errors[e.i] as said,
+            p_outcomes[e.i] = 'completed' and not o.cancel_asked as well
+        from over o cross join lateral (select v_ends[array_position(v_seqs, o.seq)] as i) as e
+    ), kept as (
+        insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
+                started_at, progress, message, result, error, logs, fence, cancel_asked)
+            select o.seq, o.queue, case when o.well then 4 when o.cancel_asked or o.outcome = 'cancelled' then 6 else 5 end,
+                p_now, p_now + o.keep, o.attempts_made, o.crashes, o.returns, o.due_at, o.started_at,
+                case when o.well then 100 else o.progress end, o.message, case when o.well then o.result end,
+                case when o.well then null else coalesce(o.said, o.error) end, o.logs, o.fence, o.cancel_asked
+            from said o
+    ), charged as (
+        select k.meter, count(*)::int as number, max(o.started_at) filter (where o.outcome = 'completed') as latest
+        from said o, unnest(o.meters) as k (meter) where o.meters is not null group by k.meter
+    )
+    select array_agg(distinct o.queue), (select array_agg(c.meter) from charged c),
+        (select array_agg(c.number) from charged c), (select array_agg(c.latest) from charged c)
+        into v_queues, v_meters, v_numbers, v_latest from said o;
     if v_meters is not null and paceline.free(v_meters, v_numbers, v_latest) then
         v_wakes := v_wakes || '*'::text;
     end if;
-    v_answer.wakes := v_wakes || paceline.after_end(p_space, v_seqs, v_ended, v_gone, v_uniqs, v_queues, p_now, p_empty);
+    v_answer.wakes := v_wakes || paceline.after_end(p_space, v_seqs, v_ended, v_gone, true = any (v_uniqs),
+        v_queues, p_now, p_empty);
     return v_answer;
 end $$;
 

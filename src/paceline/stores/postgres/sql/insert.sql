@@ -10,7 +10,7 @@ create function paceline.insert_jobs(
     p_ttls bigint[]
 ) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
 language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set jit = off as $$
+/* by index */ as $$
 #variable_conflict use_column
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
@@ -31,7 +31,7 @@ begin
         into v_new
         from (select u.id, u.place, min(u.place) over (partition by u.id) as first
             from unnest(p_ids) with ordinality as u (id, place)) as t
-        left join paceline.job j on j.space = p_space and j.id = t.id;
+        left join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j on true;
     select array_agg(case when v_new[i] then nextval('paceline.job_seq') end order by i) into v_seqs
         from generate_series(1, v_number) as i;
     insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, costs, timeout,
@@ -41,7 +41,7 @@ begin
             p_timeouts[i], p_backoffs[i], p_keeps[i], p_uniqs[i], v_now + p_ttls[i], v_now,
             case when p_dues[i] is null then v_now + p_delays[i] else greatest(p_dues[i], v_now) end
         from generate_series(1, v_number) as i where v_new[i] order by i
-        on conflict (space, id) do nothing;
+        on conflict (id, space) do nothing;
     get diagnostics v_inserted = row_count;
     if v_inserted < (select count(*) from unnest(v_new) as t (new) where t.new) then
         -- Somebody else added one of them a moment ago.
@@ -101,22 +101,23 @@ begin
         select j.queue, j.due_at, j.place, j.grp from generate_series(1, v_number) as i
         join paceline.job j on j.seq = v_seqs[i] where v_new[i] and j.due_at > v_now;
     with came as materialized (
-        select i, j.queue, j.task, j.grp, j.priority, j.place from generate_series(1, v_number) as i
+        select i, j.queue, j.task, j.grp, j.priority, j.place, j.cost <> 1 or j.costs is not null as big
+        from generate_series(1, v_number) as i
         join paceline.job j on j.seq = v_seqs[i] where v_new[i] and j.due_at <= v_now
     ), lanes as materialized (
         select s.queue, s.task, s.grp, s.first, s.number, s.head, paceline.guess_lane(s.queue, s.task, s.grp) as lane
         from (select queue, task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head
             from came group by queue, task, grp order by min(i)) as s
     ), waits as (
-        insert into paceline.wait (lane, priority, place) select l.lane, c.priority, c.place
+        insert into paceline.wait (lane, priority, place, big) select l.lane, c.priority, c.place, c.big
             from came c join lanes l on l.queue = c.queue and l.task = c.task and l.grp is not distinct from c.grp
     )
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;
     return query select null::jsonb, v_ids, v_seqs, (select array_agg(not n order by place)
         from unnest(v_new) with ordinality as t (n, place)), v_now,
-        (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id)
-            join paceline.job j on j.space = p_space and j.id = t.id where not t.new);
+        (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (
+            select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j where not t.new);
 end $$;
 
 -- Take a unique key for a job; gives the id of the live job that has it. A key whose time is over is free.

@@ -38,7 +38,7 @@ $$;
 
 -- Declare limits that were compared with `p_known`, what the caller saw; null when somebody changed them meanwhile.
 create function paceline.set_limits(p_space int, p_now bigint, p_limits jsonb, p_known jsonb) returns text[]
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_limit jsonb;
     v_what text;
@@ -66,7 +66,7 @@ begin
     return v_wakes;
 end $$;
 
-create function paceline.drop_limit(p_space int, p_now bigint, p_name text) returns boolean language plpgsql as $$
+create function paceline.drop_limit(p_space int, p_now bigint, p_name text) returns boolean language plpgsql /* by index */ as $$
 declare
     v_lim paceline.lim;
 begin
@@ -83,7 +83,7 @@ begin
 end $$;
 
 create function paceline.override(p_space int, p_now bigint, p_limit text, p_group text, p_kind jsonb, p_reason text,
-    p_for bigint, p_expires bigint) returns void language plpgsql as $$
+    p_for bigint, p_expires bigint) returns void language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_lim paceline.lim;
@@ -104,7 +104,7 @@ begin
 end $$;
 
 create function paceline.lift(p_space int, p_now bigint, p_limit text, p_group text) returns boolean
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_lim paceline.lim := paceline.require_limit(p_space, p_limit);
 begin
@@ -124,7 +124,7 @@ create function paceline.overrides(p_space int, p_now bigint) returns setof json
         and (o.expires_at is null or o.expires_at > coalesce(p_now, paceline.clock_us())) order by o.number
 $$;
 
-create function paceline.hold(p_space int, p_now bigint, p_holds jsonb) returns boolean language plpgsql as $$
+create function paceline.hold(p_space int, p_now bigint, p_holds jsonb) returns boolean language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_hold jsonb;
@@ -144,7 +144,7 @@ begin
 end $$;
 
 create function paceline.release(p_space int, p_now bigint, p_limit text, p_group text) returns void
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_lim paceline.lim := paceline.require_limit(p_space, p_limit);
 begin
@@ -166,7 +166,7 @@ begin
         reserved_by = null, reserved_permit = false where id = p_meter;
 end $$;
 
-create function paceline.clear(p_space int, p_now bigint, p_limit text, p_group text) returns void language plpgsql as $$
+create function paceline.clear(p_space int, p_now bigint, p_limit text, p_group text) returns void language plpgsql /* by index */ as $$
 declare
     m paceline.meter;
 begin
@@ -180,7 +180,7 @@ create type paceline.grant_ as (granted boolean, instant bigint, until bigint, l
 
 -- Start something that is no job: all keys are charged, or none.
 create function paceline.acquire(p_space int, p_now bigint, p_limits text[], p_groups text[], p_costs bigint[],
-    p_permit text, p_lease bigint, p_force boolean, p_waits boolean) returns paceline.grant_ language plpgsql as $$
+    p_permit text, p_lease bigint, p_force boolean, p_waits boolean) returns paceline.grant_ language plpgsql /* by index */ as $$
 declare
     v_answer paceline.grant_;
     v_now bigint := coalesce(p_now, paceline.clock_us());
@@ -281,7 +281,7 @@ begin
     return v_wakes;
 end $$;
 
-create function paceline.give_back(p_space int, p_now bigint, p_permits text[]) returns text[] language plpgsql as $$
+create function paceline.give_back(p_space int, p_now bigint, p_permits text[]) returns text[] language plpgsql /* by index */ as $$
 declare
     v_id text;
     v_permit paceline.permit;
@@ -341,7 +341,7 @@ begin
 end $$;
 
 create function paceline.usage(p_space int, p_now bigint, p_limit text, p_group text) returns jsonb
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_lim paceline.lim;

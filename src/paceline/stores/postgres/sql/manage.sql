@@ -16,7 +16,7 @@ end $$;
 
 -- All or none: every job is checked before the first one moves.
 create function paceline.move(p_space int, p_now bigint, p_ids text[], p_move text, p_states int[], p_empty boolean)
-returns text[] language plpgsql as $$
+returns text[] language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_id text;
@@ -118,7 +118,7 @@ begin
 end $$;
 
 create function paceline.move_all(p_space int, p_now bigint, p_queue int, p_state int, p_move text, p_states int[],
-    p_empty boolean, out number int, out wakes text[]) language plpgsql as $$
+    p_empty boolean, out number int, out wakes text[]) language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_job paceline.job;
@@ -139,7 +139,7 @@ begin
 end $$;
 
 -- Remove what has not started.
-create function paceline.drain(p_space int, p_queue int, out number int, out wakes text[]) language plpgsql as $$
+create function paceline.drain(p_space int, p_queue int, out number int, out wakes text[]) language plpgsql /* by index */ as $$
 declare
     v_seqs bigint[];
 begin
@@ -152,7 +152,7 @@ begin
 end $$;
 
 create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, out number int,
-    out wakes text[]) language plpgsql as $$
+    out wakes text[]) language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_seqs bigint[];
@@ -171,7 +171,7 @@ end $$;
 
 -- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
 create function paceline.obliterate(p_space int, p_queue int, p_force boolean, out number int, out wakes text[])
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_queue paceline.queue;
     v_seqs bigint[];
@@ -211,7 +211,7 @@ end $$;
 
 -- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
 create function paceline.pause(p_queue int, p_task text, p_group text, p_paused boolean) returns void
-language plpgsql as $$
+language plpgsql /* by index */ as $$
 declare
     v_grp paceline.grp;
 begin
@@ -233,7 +233,7 @@ begin
 end $$;
 
 -- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; at most so many a call.
-create function paceline.prune(p_space int, p_now bigint, p_most int) returns int language plpgsql as $$
+create function paceline.prune(p_space int, p_now bigint, p_most int) returns int language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_seqs bigint[];

@@ -7,7 +7,7 @@ create function paceline.records(p_space int, p_seqs bigint[], p_now bigint) ret
     uniq text, uniq_until bigint, created_at bigint, due_at bigint, started_at bigint, finished_at bigint,
     progress double precision, message text, result bytea, error text, logs text[], fence bigint, worker text,
     cancel_asked boolean
-) language sql volatile rows 100 as $$
+) language sql volatile rows 100 /* by index */ as $$
     select j.id, q.name, j.task, j.data, j.grp,
         case when s.seq is not null then 3 when d.seq is not null then d.state
             when coalesce(p.due_at, j.due_at) > p_now then 2 else 1 end,
@@ -20,18 +20,21 @@ create function paceline.records(p_space int, p_seqs bigint[], p_now bigint) ret
         coalesce(s.error, d.error, p.error), coalesce(s.logs, d.logs, p.logs),
         coalesce(s.fence, d.fence, p.fence, 0), s.worker, coalesce(s.cancel_asked, d.cancel_asked, false)
     from unnest(p_seqs) with ordinality as t (seq, place)
-    join paceline.job j on j.seq = t.seq and j.space = p_space join paceline.queue q on q.id = j.queue
-    left join paceline.lease s on s.seq = j.seq left join paceline.done d on d.seq = j.seq
-    left join paceline.past p on p.seq = j.seq order by t.place
+    cross join lateral (select * from paceline.job o where o.seq = t.seq and o.space = p_space limit 1) as j
+    cross join lateral (select * from paceline.queue o where o.id = j.queue limit 1) as q
+    left join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s on true
+    left join lateral (select * from paceline.done o where o.seq = t.seq and s.seq is null limit 1) as d on true
+    left join lateral (select * from paceline.past o where o.seq = t.seq and s.seq is null and d.seq is null limit 1)
+        as p on true order by t.place
 $$;
 
-create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] language sql volatile as $$
+create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] language sql volatile /* by index */ as $$
     select coalesce(array_agg(j.seq order by t.place), '{}') from unnest(p_ids) with ordinality as t (id, place)
-        join paceline.job j on j.space = p_space and j.id = t.id
+        cross join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j
 $$;
 
 create function paceline.find(p_space int, p_now bigint, p_queue text, p_state int, p_task text, p_group text,
-    p_limit int, p_after text) returns bigint[] language plpgsql as $$
+    p_limit int, p_after text) returns bigint[] language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_queue int;
@@ -53,7 +56,7 @@ begin
     return v_seqs;
 end $$;
 
-create function paceline.counts(p_space int, p_now bigint, p_queue text) returns bigint[] language plpgsql as $$
+create function paceline.counts(p_space int, p_now bigint, p_queue text) returns bigint[] language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_queue int;
@@ -71,7 +74,7 @@ begin
 end $$;
 
 create function paceline.starts(p_space int, p_queue text, p_since bigint)
-returns table (job text, at bigint, task text, grp text, cost bigint, costs text) language sql stable as $$
+returns table (job text, at bigint, task text, grp text, cost bigint, costs text) language sql stable /* by index */ as $$
     select t.job, s.at, t.task, t.grp, t.cost, s.cost_maps[t.place]::text
     from paceline.queue q join paceline.start s on s.queue = q.id and (p_since is null or s.at >= p_since),
         unnest(s.jobs, s.tasks, s.grps, s.costs) with ordinality as t (job, task, grp, cost, place)
@@ -79,7 +82,7 @@ returns table (job text, at bigint, task text, grp text, cost bigint, costs text
 $$;
 
 -- Everything that decides when a job may start; the states of its keys are for the Python kernel to walk through.
-create function paceline.standing(p_space int, p_now bigint, p_id text) returns jsonb language plpgsql as $$
+create function paceline.standing(p_space int, p_now bigint, p_id text) returns jsonb language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_job paceline.job;
@@ -171,7 +174,7 @@ create type paceline.extended as (lost text[], cancel text[]);
 -- Prolong leases of jobs and permits, and say that the worker lives.
 create function paceline.extend(p_space int, p_now bigint, p_worker text, p_ids text[], p_fences bigint[],
     p_lease bigint) returns paceline.extended language plpgsql
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+/* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_answer paceline.extended;
@@ -202,7 +205,7 @@ end $$;
 
 -- Progress and log lines of runs that hold their fence; returns the ids of the others.
 create function paceline.note(p_space int, p_ids text[], p_fences bigint[], p_progress double precision[],
-    p_messages text[], p_logs text[]) returns text[] language plpgsql as $$
+    p_messages text[], p_logs text[]) returns text[] language plpgsql /* by index */ as $$
 declare
     v_lost text[] := '{}';
 begin
