@@ -175,7 +175,8 @@ create table paceline.class (
     grouped int[] not null,
     paused boolean not null,
     known_by int[] not null,
-    lowest bigint not null default 0, -- no ready lane has a smaller turn
+    lowest bigint not null default 0, -- no ready lane stands before (lowest, lowest_filed)
+    lowest_filed bigint not null default 0,
     unique (queue, limits, paused, known_by)
 ) with (fillfactor = 50);
 

@@ -69,7 +69,7 @@ begin
     select l.id, p_queue, c.id, l.grp, g.name, c.shared, c.grouped, w.priority, w.place, w.again into h
         from paceline.class c
         cross join lateral (select * from paceline.lane o where o.class = c.id and o.state = 1 and o.waiting > 0
-            order by o.turn, o.filed limit 1) as l
+            and (o.turn, o.filed) >= (c.lowest, c.lowest_filed) order by o.turn, o.filed limit 1) as l
         cross join lateral (select * from paceline.wait o where o.lane = l.id
             and (o.priority, o.place) >= (l.head_priority, l.head_place) order by o.priority, o.place limit 1) as w
         join paceline.grp g on g.id = l.grp
@@ -322,15 +322,16 @@ begin
     ), placed as materialized (
         select row_number() over (order by u.due_at, u.place) as i, j.task, j.grp, j.priority, j.place, u.again,
             j.cost <> 1 or j.costs is not null as big
-        from due u join paceline.job j on j.seq = abs(u.place)
+        from due u cross join lateral (select * from paceline.job o where o.seq = abs(u.place) limit 1) as j
     ), lanes as materialized (
-        select s.task, s.grp, s.first, s.number, s.head, paceline.guess_lane(p_queue, s.task, s.grp) as lane
-        from (select task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head
-            from placed group by task, grp order by min(i)) as s
+        select s.*, paceline.guess_lane(p_queue, s.task, s.grp) as lane
+        from (select task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head,
+            array_agg(priority) as priorities, array_agg(place) as places, array_agg(again) as agains,
+            array_agg(big) as bigs from placed group by task, grp order by min(i)) as s
     ), waits as (
         insert into paceline.wait (lane, priority, place, again, big)
-            select l.lane, p.priority, p.place, p.again, p.big
-            from placed p join lanes l on l.task = p.task and l.grp is not distinct from p.grp
+            select l.lane, u.priority, u.place, u.again, u.big
+            from lanes l, unnest(l.priorities, l.places, l.agains, l.bigs) as u (priority, place, again, big)
     ), arrivals as (
         insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
             select p_queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first
@@ -463,7 +464,8 @@ begin
                 where lim = any (v_class.shared) and grp = '' and not awaited;
             continue;
         end if;
-        if exists (select from paceline.lane where class = v_class.id and state = 1 and waiting > 0) then
+        if exists (select from paceline.lane where class = v_class.id and state = 1 and waiting > 0
+            and (turn, filed) >= (v_class.lowest, v_class.lowest_filed)) then
             v_at := least(v_at, v_shared);
         else
             select until into v_until from paceline.lane
@@ -588,6 +590,9 @@ begin
         perform paceline.fold(p_queues[i]);
         c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
     end loop;
+    -- Classes that came into being just now bring keys that are not locked yet.
+    perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
+        where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
     -- Lanes whose time has come are ready.
     with due as (
         select s.id from paceline.class k cross join lateral (select o.id, o.until, o.filed from paceline.lane o
@@ -596,7 +601,11 @@ begin
         where k.queue = any (p_queues) order by array_position(p_queues, k.queue), k.id, s.until, s.filed
         limit greatest(c.budget, 0)
     ), changed as (
-        update paceline.lane l set state = 1 from due where l.id = due.id returning l.id
+        update paceline.lane l set state = 1 from due where l.id = due.id returning l.class, l.turn, l.filed
+    ), lowered as (
+        update paceline.class k set lowest = s.first[1], lowest_filed = s.first[2]
+            from (select class, min(array[turn, filed]) as first from changed group by class) as s
+            where k.id = s.class and (k.lowest, k.lowest_filed) > (s.first[1], s.first[2])
     )
     select c.budget - count(*) into c.budget from changed;
     c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
@@ -649,6 +658,7 @@ begin
     end if;
     if c.skipped <> '{}' then
         update paceline.lane set state = 1 where id = any (c.skipped) and state = 3 and waiting > 0;
+        perform paceline.forget_lowest(p_queues);
     end if;
     perform paceline.log_starts(c.started, c.now);
     update paceline.queue set seen_at = c.now where id = any (p_queues) and seen_at < c.now;

@@ -99,6 +99,7 @@ begin
         end loop;
     end loop;
     update paceline.lane set state = 1 where queue = p_queue and waiting > 0 and state in (2, 3);
+    perform paceline.forget_lowest(array[p_queue]);
 end $$;
 
 -- The waiting jobs of one task go from the lanes of one class to those of another.
@@ -185,19 +186,22 @@ begin
     with came as (
         select t.grp, min(t.id) as first, sum(t.number) as number
         from unnest(v_whats, v_grps, v_ids, v_numbers) as t (what, grp, id, number) where t.what = 0 group by t.grp
-    ), joined as (
-        select g.id, row_number() over (order by came.first) as place
-        from came join paceline.grp g on g.queue = p_queue and g.name = came.grp where g.waiting = 0
+    ), placed as materialized (
+        select g.id, came.number, g.waiting = 0 as joins,
+            sum((g.waiting = 0)::int) over (order by came.first) as place
+        from came cross join lateral (select o.id, o.waiting from paceline.grp o
+            where o.queue = p_queue and o.name = came.grp limit 1) as g
     ), changed as (
-        update paceline.grp g set waiting = g.waiting + came.number,
-            turn = case when g.waiting = 0 then greatest(g.turn, v_queue.virtual_time + 65536) else g.turn end,
-            filed = coalesce(v_queue.filings + (select place from joined where joined.id = g.id), g.filed)
-        from came where g.queue = p_queue and g.name = came.grp
+        update paceline.grp g set waiting = g.waiting + p.number,
+            turn = case when p.joins then greatest(g.turn, v_queue.virtual_time + 65536) else g.turn end,
+            filed = case when p.joins then v_queue.filings + p.place else g.filed end
+        from placed p where g.id = p.id
     )
-    select count(*) into v_joined from joined;
+    select count(*) filter (where joins) into v_joined from placed;
     update paceline.queue set folded = v_seen, folded_by = pg_current_xact_id(), filings = filings + v_joined
         where id = p_queue;
     -- A new head may fit where the old one did not.
+    with filed as (
     insert into paceline.lane as l (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
         select case when s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane) then s.lane
             else nextval('paceline.lane_id') end,
@@ -208,9 +212,11 @@ begin
                 row_number() over (partition by min(t.lane) order by min(t.id)) as again
             from unnest(v_whats, v_tasks, v_grps, v_ids, v_numbers, v_priorities, v_places, v_lanes)
                 as t (what, task, grp, id, number, priority, place, lane)
-            join paceline.task k on k.queue = p_queue and k.name = t.task
-            join paceline.grp g on g.queue = p_queue and g.name = t.grp
-            where t.what = 0 group by k.class, g.id
+            cross join lateral (select o.class from paceline.task o
+                where o.queue = p_queue and o.name = t.task limit 1) as k
+            cross join lateral (select o.id, o.paused, o.turn, o.filed from paceline.grp o
+                where o.queue = p_queue and o.name = t.grp limit 1) as g
+            where t.what = 0 group by k.class, g.id, g.paused, g.turn, g.filed
         ) as s
         on conflict (grp, class) do update set waiting = l.waiting + excluded.waiting,
             state = case when excluded.state = 4 then 4 when l.waiting = 0 then 1
@@ -220,16 +226,23 @@ begin
             head_priority = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
                 < (l.head_priority, l.head_place) then excluded.head_priority else l.head_priority end,
             head_place = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
-                < (l.head_priority, l.head_place) then excluded.head_place else l.head_place end;
+                < (l.head_priority, l.head_place) then excluded.head_place else l.head_place end
+        returning l.class, l.turn, l.filed, l.state
+    )
+    update paceline.class k set lowest = s.first[1], lowest_filed = s.first[2]
+        from (select class, min(array[turn, filed]) as first from filed where state = 1 group by class) as s
+        where k.id = s.class and (k.lowest, k.lowest_filed) > (s.first[1], s.first[2]);
     -- Whoever inserted could not know the lane: classes changed meanwhile, or another one made it first.
-    for v_wrong in select t.task, t.lane, l.id as right_lane
+    for v_wrong in select distinct t.task, t.grp, t.lane, l.id as right_lane
         from unnest(v_whats, v_tasks, v_grps, v_lanes) as t (what, task, grp, lane)
-        join paceline.task k on k.queue = p_queue and k.name = t.task
-        join paceline.grp g on g.queue = p_queue and g.name = t.grp
-        join paceline.lane l on l.class = k.class and l.grp = g.id where t.what = 0 and l.id <> t.lane
+        cross join lateral (select o.class from paceline.task o where o.queue = p_queue and o.name = t.task limit 1) as k
+        cross join lateral (select o.id from paceline.grp o where o.queue = p_queue and o.name = t.grp limit 1) as g
+        cross join lateral (select o.id from paceline.lane o where o.class = k.class and o.grp = g.id limit 1) as l
+        where t.what = 0 and l.id <> t.lane
     loop
         update paceline.wait w set lane = v_wrong.right_lane from paceline.job j
-            where w.lane = v_wrong.lane and j.seq = abs(w.place) and j.task = v_wrong.task;
+            where w.lane = v_wrong.lane and j.seq = abs(w.place) and j.task = v_wrong.task
+            and coalesce(j.grp, '') = v_wrong.grp;
     end loop;
 end $$;
 
@@ -251,12 +264,22 @@ begin
         values (p_job.queue, 0, v_lane, p_job.task, p_job.grp, 1, p_job.priority, p_job.place);
 end $$;
 
--- The lane that a job will probably be in; only the queue's lock makes it sure.
-create function paceline.guess_lane(p_queue int, p_task text, p_grp text) returns bigint language sql volatile as $$
-    select coalesce((select l.id from paceline.task k, paceline.grp g, paceline.lane l
-        where k.queue = p_queue and k.name = p_task and g.queue = p_queue and g.name = coalesce(p_grp, '')
-        and l.grp = g.id and l.class = k.class), nextval('paceline.lane_id'))
-$$;
+-- The lane that a job will probably be in; only the queue's lock makes it sure. Where there is none yet, everybody
+-- guesses the same number, so that the one who makes the lane has nothing to move.
+create function paceline.guess_lane(p_queue int, p_task text, p_grp text) returns bigint language plpgsql stable as $$
+declare
+    v_class int;
+    v_lane bigint;
+begin
+    select k.class into v_class from paceline.task k where k.queue = p_queue and k.name = p_task;
+    if v_class is not null then
+        select l.id into v_lane from paceline.grp g join paceline.lane l on l.grp = g.id and l.class = v_class
+            where g.queue = p_queue and g.name = coalesce(p_grp, '');
+        if v_lane is not null then return v_lane; end if;
+    end if;
+    return -abs(hashtextextended(coalesce(p_grp, '') || chr(10) || coalesce(v_class::text, chr(10) || p_task), p_queue) / 2)
+        - 1;
+end $$;
 
 -- Take a job that has not started out of its queue. Needs the lock, and everything folded in.
 create function paceline.leave(p_job paceline.job) returns void language plpgsql as $$
@@ -278,4 +301,5 @@ begin
     update paceline.grp set waiting = waiting - 1 where id = v_lane.grp;
     update paceline.lane set waiting = waiting - 1, state = case when state = 2 and waiting > 1 then 1 else state end
         where id = v_lane.id;
+    if v_lane.state = 2 then perform paceline.forget_lowest(array[p_job.queue]); end if;
 end $$;

@@ -120,22 +120,19 @@ end $$;
 create function paceline.free(p_meters bigint[], p_numbers int[], p_latest bigint[]) returns boolean
 language plpgsql as $$
 declare
-    m paceline.meter;
-    v_place int;
-    v_wake boolean := false;
+    v_wake boolean;
 begin
-    for m in select k.* from paceline.meter k where k.id = any (p_meters)
-        order by k.grp <> '', k.id for no key update
-    loop
-        v_place := array_position(p_meters, m.id);
-        if m.awaited or cardinality(m.parked) > 0 then
-            v_wake := true;
-            insert into paceline.arrival (queue, what, lim, grp)
-                select t.queue, 1, m.lim, m.grp from unnest(m.parked) as t (queue);
-        end if;
-        update paceline.meter set in_flight = in_flight - p_numbers[v_place], awaited = false, parked = '{}',
-            refusals = case when p_latest[v_place] > held_at then 0 else refusals end where id = m.id;
-    end loop;
+    select coalesce(bool_or(m.awaited or m.parked <> '{}'), false) into v_wake from (
+        select k.awaited, k.parked from paceline.meter k where k.id = any (p_meters)
+        order by k.grp <> '', k.id for no key update) as m;
+    if v_wake then
+        insert into paceline.arrival (queue, what, lim, grp)
+            select t.queue, 1, m.lim, m.grp from paceline.meter m, unnest(m.parked) as t (queue)
+            where m.id = any (p_meters) and m.parked <> '{}' order by m.id;
+    end if;
+    update paceline.meter m set in_flight = m.in_flight - t.number, awaited = false, parked = '{}',
+        refusals = case when t.latest > m.held_at then 0 else m.refusals end
+        from unnest(p_meters, p_numbers, p_latest) as t (id, number, latest) where m.id = t.id;
     return v_wake;
 end $$;
 

@@ -99,18 +99,21 @@ begin
     end if;
     insert into paceline.delayed (queue, due_at, place, grp)
         select j.queue, j.due_at, j.place, j.grp from generate_series(1, v_number) as i
-        join paceline.job j on j.seq = v_seqs[i] where v_new[i] and j.due_at > v_now;
+        cross join lateral (select * from paceline.job o where o.seq = v_seqs[i] limit 1) as j
+        where v_new[i] and (p_delays[i] > 0 or p_dues[i] is not null) and j.due_at > v_now;
     with came as materialized (
         select i, j.queue, j.task, j.grp, j.priority, j.place, j.cost <> 1 or j.costs is not null as big
         from generate_series(1, v_number) as i
-        join paceline.job j on j.seq = v_seqs[i] where v_new[i] and j.due_at <= v_now
+        cross join lateral (select * from paceline.job o where o.seq = v_seqs[i] limit 1) as j
+        where v_new[i] and j.due_at <= v_now
     ), lanes as materialized (
-        select s.queue, s.task, s.grp, s.first, s.number, s.head, paceline.guess_lane(s.queue, s.task, s.grp) as lane
-        from (select queue, task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head
+        select s.*, paceline.guess_lane(s.queue, s.task, s.grp) as lane
+        from (select queue, task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head,
+            array_agg(priority) as priorities, array_agg(place) as places, array_agg(big) as bigs
             from came group by queue, task, grp order by min(i)) as s
     ), waits as (
-        insert into paceline.wait (lane, priority, place, big) select l.lane, c.priority, c.place, c.big
-            from came c join lanes l on l.queue = c.queue and l.task = c.task and l.grp is not distinct from c.grp
+        insert into paceline.wait (lane, priority, place, big) select l.lane, u.priority, u.place, u.big
+            from lanes l, unnest(l.priorities, l.places, l.bigs) as u (priority, place, big)
     )
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;

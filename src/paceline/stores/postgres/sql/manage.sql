@@ -221,6 +221,7 @@ begin
             on conflict (queue, name) do update set paused = excluded.paused returning * into v_grp;
         update paceline.lane set state = case when p_paused then 4 else 1 end
             where grp = v_grp.id and (p_paused or waiting > 0);
+        perform paceline.forget_lowest(array[p_queue]);
     end if;
     if p_task is not null then
         insert into paceline.task (queue, name, paused) values (p_queue, p_task, p_paused)

@@ -96,8 +96,14 @@ begin
             and p_lim = any (c.grouped) and l.waiting > 0 and (l.state = 3 or (l.state = 2 and p_what = 2));
     end if;
     if not found then return false; end if;
+    perform paceline.forget_lowest(array[p_queue]);
     return true;
 end $$;
+
+-- Lanes were filed as ready at any turn: the next claim looks from the beginning.
+create function paceline.forget_lowest(p_queues int[]) returns void language sql as $$
+    update paceline.class set lowest = 0, lowest_filed = 0 where queue = any (p_queues) and lowest > 0
+$$;
 
 -- The numbers, the hold or the starts of a limit changed: whoever waits for it looks again. Needs all queue locks.
 create function paceline.limit_opened(p_space int, p_lim int, p_grp text) returns void language sql as $$

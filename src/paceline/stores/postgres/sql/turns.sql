@@ -13,8 +13,12 @@ begin
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
         b := i * 8;
         if m.parts[b + 1] = 1 then
-            v_free := least(v_free, m.parts[b + 2] - m.parts[b + 4]
-                + coalesce(paceline.gone(m.id, m.parts, i, p_now), 0));
+            if m.parts[b + 7] <= p_now - m.parts[b + 3] then
+                v_free := least(v_free, m.parts[b + 2]);
+            else
+                v_free := least(v_free, m.parts[b + 2] - m.parts[b + 4]
+                    + coalesce(paceline.gone(m.id, m.parts, i, p_now), 0));
+            end if;
         elsif m.parts[b + 1] > 2 then
             if m.parts[b + 1] = 4 and m.parts[b + 3] < m.parts[b + 2] then return null; end if;
             v_free := least(v_free, case when paceline.part_opens(m.id, m.parts, i, 1) <= p_now then 1 else 0 end);
@@ -46,7 +50,8 @@ language plpgsql as $$
 begin
     insert into paceline.spent as s (meter, part, at, cum)
         select m.id, i, greatest(p_now, m.parts[i * 8 + 7]), m.parts[i * 8 + 4] + t.number
-        from unnest(p_meters, p_numbers) as t (id, number) join paceline.meter m on m.id = t.id
+        from unnest(p_meters, p_numbers) as t (id, number)
+        cross join lateral (select * from paceline.meter o where o.id = t.id limit 1) as m
         cross join lateral generate_series(0, cardinality(m.parts) / 8 - 1) as i where m.parts[i * 8 + 1] = 1
         on conflict (meter, part, at) do update set cum = excluded.cum;
     update paceline.meter m set parts = paceline.charged(m.parts, t.number, p_now), in_flight = m.in_flight + t.number,
@@ -145,10 +150,12 @@ begin
             from (select e.*, r.name, t.k, dense_rank() over (order by e.grp) as g
                 from unnest(v_open, v_open_k) as t (id, k) join paceline.class d on d.id = t.id
                 cross join lateral (select * from paceline.lane u where u.class = t.id and u.state = 1 and u.waiting > 0
-                    and u.turn >= d.lowest order by u.turn, u.filed limit v_left + (v_rounds - 1) * 16) as e
+                    and (u.turn, u.filed) >= (d.lowest, d.lowest_filed)
+                    order by u.turn, u.filed limit v_left + (v_rounds - 1) * 16) as e
                 join paceline.grp r on r.id = e.grp order by t.k, e.turn, e.filed) as s;
         nl := coalesce(cardinality(l_id), 0);
         k_head := array_fill(0, array[nk]); k_tail := k_head; k_last := k_head;
+        l_edge_turn := array_fill(null::bigint, array[nk]); l_edge_filed := l_edge_turn; l_state := '{}';
         if nl > 0 then
             l_next := array_fill(0, array[nl]); l_sibling := l_next; l_state := array_fill(1, array[nl]);
             l_from := array_fill(1, array[nl]); l_to := l_next; lm := '{}'; l_job := l_next; l_last_job := l_next;
@@ -158,13 +165,18 @@ begin
             g_lanes := g_first; g_started := g_first;
             for l in 1 .. nl loop
                 k := l_k[l]; g := l_g[l];
-                if k_head[k] = 0 then k_head[k] := l; else l_next[k_tail[k]] := l; end if;
+                if k_head[k] = 0 then
+                    k_head[k] := l;
+                    update paceline.class set lowest = l_turn[l], lowest_filed = l_filed[l]
+                        where id = k_id[k] and (lowest, lowest_filed) <> (l_turn[l], l_filed[l]);
+                else 
+                    l_next[k_tail[k]] := l;
+                end if;
                 k_tail[k] := l; k_last[k] := k_last[k] + 1;
                 l_sibling[l] := g_first[g]; g_first[g] := l; g_lanes[g] := g_lanes[g] + 1;
                 g_id[g] := l_grp[l]; g_turn[g] := l_turn[l]; g_filed[g] := l_filed[l];
             end loop;
             -- A class that has more lanes than were loaded is known up to the last of them.
-            l_edge_turn := array_fill(null::bigint, array[nk]); l_edge_filed := l_edge_turn;
             for k in 1 .. nk loop
                 if k_last[k] >= v_left + (v_rounds - 1) * 16 then
                     l_edge_turn[k] := l_turn[k_tail[k]]; l_edge_filed[k] := l_filed[k_tail[k]];
@@ -183,13 +195,13 @@ begin
                 l_last_job[l] := x;
             end loop;
             if true = any (k_grouped) then
-                perform paceline.lock_group_keys(l_id, v_rounds > 1);
+                perform paceline.lock_group_keys(l_id);
                 select array_agg(s.l), array_agg(s.id), array_agg(s.free) into v_pair_k, v_ids, v_pair_lim
                     from (select t.l::int as l, m.id, least(paceline.admits(m, c.now), 2000000000)::int as free
-                    from unnest(l_id, l_name) with ordinality as t (id, name, l)
-                    join paceline.lane e on e.id = t.id join paceline.class d on d.id = e.class
+                    from unnest(l_name, l_k) with ordinality as t (name, k, l)
+                    cross join lateral (select o.grouped from paceline.class o where o.id = k_id[t.k] limit 1) as d
                     cross join lateral unnest(d.grouped) with ordinality as u (lim, place)
-                    join paceline.meter m on m.lim = u.lim and m.grp = t.name
+                    cross join lateral (select * from paceline.meter o where o.lim = u.lim and o.grp = t.name limit 1) as m
                     where t.name <> '' order by t.l, u.place) as s;
                 if array_position(v_pair_lim, null) is not null then
                     unusual := true;
@@ -354,24 +366,28 @@ begin
     end loop;
 end $$;
 
--- Keys of the groups of these lanes: made where they are missing, then locked in their order. A later look of the
--- same claim must not wait while it holds others: it takes what is free at once or gives up.
-create function paceline.lock_group_keys(p_lanes bigint[], p_later boolean) returns void language plpgsql as $$
+-- Keys of the groups of these lanes: made where they are missing, then locked in their order.
+create function paceline.lock_group_keys(p_lanes bigint[]) returns void language plpgsql as $$
 declare
     v_ids bigint[];
-    v_missing record;
+    v_missing boolean;
 begin
-    for v_missing in select distinct u.lim, r.name from unnest(p_lanes) as t (id)
-        join paceline.lane e on e.id = t.id join paceline.grp r on r.id = e.grp and r.name <> ''
-        join paceline.class d on d.id = e.class cross join lateral unnest(d.grouped) as u (lim)
-        where not exists (select from paceline.meter m where m.lim = u.lim and m.grp = r.name) order by 1, 2
-    loop
-        perform paceline.meter_of(v_missing.lim, v_missing.name);
+    for attempt in 1 .. 2 loop
+        select array_agg(distinct m.id), bool_or(m.id is null) into v_ids, v_missing from unnest(p_lanes) as t (id)
+            cross join lateral (select o.grp, o.class from paceline.lane o where o.id = t.id limit 1) as e
+            cross join lateral (select o.name from paceline.grp o where o.id = e.grp limit 1) as r
+            cross join lateral (select o.grouped from paceline.class o where o.id = e.class limit 1) as d
+            cross join lateral unnest(d.grouped) as u (lim)
+            left join lateral (select o.id from paceline.meter o where o.lim = u.lim and o.grp = r.name limit 1)
+                as m on true
+            where r.name <> '';
+        exit when not coalesce(v_missing, false);
+        perform paceline.meter_of(s.lim, s.name) from (
+            select distinct u.lim, r.name from unnest(p_lanes) as t (id) join paceline.lane e on e.id = t.id
+            join paceline.grp r on r.id = e.grp and r.name <> '' join paceline.class d on d.id = e.class
+            cross join lateral unnest(d.grouped) as u (lim)
+            where not exists (select from paceline.meter m where m.lim = u.lim and m.grp = r.name) order by 1, 2) as s;
     end loop;
-    select array_agg(distinct m.id) into v_ids from unnest(p_lanes) as t (id)
-        join paceline.lane e on e.id = t.id join paceline.grp r on r.id = e.grp and r.name <> ''
-        join paceline.class d on d.id = e.class
-        join paceline.meter m on m.lim = any (d.grouped) and m.grp = r.name;
     perform from paceline.meter where id = any (v_ids) order by id for no key update;
 end $$;
 
