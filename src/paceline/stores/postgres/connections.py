@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import psycopg
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, Connection
 
 from paceline.errors import StoreUnavailable
 
@@ -36,6 +36,8 @@ class Connections:
         self._loops: dict[asyncio.AbstractEventLoop, Loop] = {}
         self._lock = threading.Lock()
         self._closed = False
+        self.pids: set[int] = set()
+        """The server's numbers of our connections, to know our own words when we hear them."""
 
     @property
     def closed(self) -> bool:
@@ -71,7 +73,12 @@ class Connections:
         """A new connection in autocommit: every call is one statement and one transaction."""
         connection: AsyncConnection[Any] = await AsyncConnection.connect(self._url, autocommit=True, **self._options)
         connection.prepare_threshold = 2 if self._prepare else None
+        self.pids.add(connection.info.backend_pid)
         return connection
+
+    def connect_plainly(self) -> Connection[Any]:
+        """A new connection for a thread without an event loop."""
+        return Connection.connect(self._url, autocommit=True, **self._options)
 
     def drop_idle(self) -> None:
         """The server went away: connections that wait are of no use any more."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from paceline.stores.postgres.calls import Calls
 from paceline.stores.postgres.clock import ServerClock
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
+from paceline.stores.postgres.listening import Listening, Polling
 from paceline.stores.postgres.rows import hold_json, limit_json, limit_of
 
 
@@ -33,6 +35,8 @@ class LimitCalls:
         self._space: int | None = None
         self._queues: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._pooler = pooler
+        self._listening: Listening | Polling | None = None
 
     # what every part shares
 
@@ -54,6 +58,22 @@ class LimitCalls:
             self._queues[name] = found
             self._names[found] = name
         return found
+
+    def start_listening(self) -> None:
+        """Hear other processes too, from now on; with a test's clock there are none."""
+        if self._listening is not None or self._space is None or self.clock.virtual:
+            return
+        if self._pooler:
+            self._listening = Polling(self.ears)
+        else:
+            self._listening = Listening(self.connections, self.schema, self._space, self.ears)
+
+    async def stop_listening(self) -> None:
+        """Hear nobody any more."""
+        listening, self._listening = self._listening, None
+        if listening is not None:
+            listening.stop()
+            await asyncio.to_thread(listening.join, 2)
 
     def given_now(self) -> Micros | None:
         """The time that a test says it is; None: the server's."""

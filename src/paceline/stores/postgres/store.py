@@ -93,6 +93,7 @@ class PostgresStore(LimitCalls):
         self._space = await self.calls.value("select paceline.space_of($1)", self.namespace)
 
     async def close(self) -> None:
+        await self.stop_listening()
         self.connections.close()
         self.ears.wake_all()
 
@@ -204,6 +205,7 @@ class PostgresStore(LimitCalls):
         ear = self.ears.wait_for(job_id)
         token = secrets.token_hex(8)
         space = await self.space()
+        self.start_listening()
         try:
             now = await self.calls.value(
                 "select paceline.wait_for($1::int, $2::bigint, $3::text, $4::text, $5::bigint)",
@@ -375,6 +377,7 @@ class PostgresStore(LimitCalls):
         ]
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> Ear:
+        self.start_listening()
         return self.ears.listen(queues, worker)
 
     async def prune(self) -> int:

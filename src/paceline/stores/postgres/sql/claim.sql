@@ -540,6 +540,7 @@ begin
             join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
         return v_answer;
     end if;
+    p_empty := paceline.wants_empty(p_space, p_empty);
     foreach v_name in array p_also loop
         perform paceline.require_limit(p_space, v_name);
     end loop;
@@ -671,6 +672,7 @@ begin
     v_answer.needs_room := c.needs_room;
     v_answer.guard := v_guard;
     v_answer.wakes := c.wakes;
+    perform paceline.tell(p_space, c.wakes);
     v_answer.seqs := c.started;
     v_answer.replayed := false;
     return v_answer;

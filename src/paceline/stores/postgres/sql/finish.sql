@@ -23,8 +23,9 @@ begin
     perform paceline.lock_for_finish(p_space, p_ids, p_holds);
     v_now := coalesce(p_now, paceline.clock_us());
     v_answer := paceline.end_runs(p_space, v_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
-        p_opens, p_holds, p_empty);
+        p_opens, p_holds, paceline.wants_empty(p_space, p_empty));
     v_answer.instant := v_now;
+    perform paceline.tell(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 

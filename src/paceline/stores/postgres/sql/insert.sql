@@ -117,6 +117,8 @@ begin
     )
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;
+    perform paceline.tell(p_space, (select coalesce(array_agg(distinct 'q' || t.queue), '{}')
+        from unnest(v_new, p_queues) as t (new, queue) where t.new));
     return query select null::jsonb, v_ids, v_seqs, (select array_agg(not n order by place)
         from unnest(v_new) with ordinality as t (n, place)), v_now,
         (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (

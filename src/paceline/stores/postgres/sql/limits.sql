@@ -63,6 +63,7 @@ begin
         perform paceline.reclassify_all(p_space);
         v_wakes := array['*'];
     end if;
+    perform paceline.tell(p_space, v_wakes);
     return v_wakes;
 end $$;
 
@@ -79,6 +80,7 @@ begin
     delete from paceline.meter where lim = v_lim.id;
     perform paceline.plan(p_space);
     perform paceline.reclassify_all(p_space);
+    perform paceline.tell(p_space, array['*']);
     return true;
 end $$;
 
@@ -101,6 +103,7 @@ begin
     perform paceline.plan(p_space);
     perform paceline.renew(v_lim);
     perform paceline.limit_opened(p_space, v_lim.id, '');
+    perform paceline.tell(p_space, array['*']);
 end $$;
 
 create function paceline.lift(p_space int, p_now bigint, p_limit text, p_group text) returns boolean
@@ -114,6 +117,7 @@ begin
     perform paceline.plan(p_space);
     perform paceline.renew(v_lim);
     perform paceline.limit_opened(p_space, v_lim.id, '');
+    perform paceline.tell(p_space, array['*']);
     return true;
 end $$;
 
@@ -140,6 +144,7 @@ begin
     for v_hold in select h from jsonb_array_elements(p_holds) as h loop
         perform paceline.hold_key(p_space, v_hold, v_now, null);
     end loop;
+    if v_made then perform paceline.tell(p_space, array['*']); end if;
     return v_made;
 end $$;
 
@@ -157,6 +162,7 @@ begin
     update paceline.meter set hold_until = 0, hold_reason = null, refusals = 0
         where lim = v_lim.id and (p_group is null or grp = p_group);
     perform paceline.limit_opened(p_space, v_lim.id, coalesce(p_group, ''));
+    perform paceline.tell(p_space, array['*']);
 end $$;
 
 create function paceline.clear_meter(p_meter bigint) returns void language plpgsql as $$
@@ -174,6 +180,7 @@ begin
     m := paceline.require_key(p_space, p_limit, coalesce(p_group, ''));
     perform paceline.clear_meter(m.id);
     perform paceline.limit_opened(p_space, m.lim, coalesce(p_group, ''));
+    perform paceline.tell(p_space, array['*']);
 end $$;
 
 create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[]);
@@ -229,6 +236,7 @@ begin
         v_answer.granted := false;
         v_answer.leased := false;
         v_answer.until := case when v_until < 4611686018427387904 then v_until else paceline.next_lease_end(p_space) end;
+        perform paceline.tell(p_space, v_answer.wakes);
         return v_answer;
     end if;
     if p_waits then v_answer.wakes := v_answer.wakes || paceline.drop_reservations(p_space, p_permit, true); end if;
@@ -248,6 +256,7 @@ begin
     v_answer.granted := true;
     v_answer.until := 0;
     v_answer.leased := v_leased;
+    perform paceline.tell(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 
@@ -293,6 +302,7 @@ begin
         select * into v_permit from paceline.permit where space = p_space and id = v_id for update;
         if found and paceline.end_permit(v_permit, true) then v_wakes := v_wakes || '*'::text; end if;
     end loop;
+    perform paceline.tell(p_space, v_wakes);
     return v_wakes;
 end $$;
 

@@ -50,8 +50,9 @@ begin
     for v_job in select j.* from unnest(v_jobs) with ordinality as t (seq, place)
         join paceline.job j on j.seq = t.seq order by t.place
     loop
-        v_wakes := v_wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
+        v_wakes := v_wakes || paceline.move_one(v_job, p_move, v_now, paceline.wants_empty(p_space, p_empty));
     end loop;
+    perform paceline.tell(p_space, v_wakes);
     return v_wakes;
 end $$;
 
@@ -136,6 +137,7 @@ begin
             wakes := wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
         end if;
     end loop;
+    perform paceline.tell(p_space, array(select distinct unnest(wakes)));
 end $$;
 
 -- Remove what has not started.
@@ -149,6 +151,7 @@ begin
         and not exists (select from paceline.done d where d.seq = j.seq);
     number := cardinality(v_seqs);
     wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
+    perform paceline.tell(p_space, wakes);
 end $$;
 
 create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, out number int,
@@ -167,6 +170,7 @@ begin
             when r.state = 2 then r.created_at else r.due_at end > p_older;
     number := cardinality(v_seqs);
     wakes := paceline.remove_jobs(p_space, v_seqs);
+    perform paceline.tell(p_space, wakes);
 end $$;
 
 -- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
@@ -207,6 +211,7 @@ begin
     loop
         perform paceline.clear_meter(v_meter);
     end loop;
+    perform paceline.tell(p_space, wakes);
 end $$;
 
 -- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
@@ -231,6 +236,7 @@ begin
     if p_group is null and p_task is null then
         update paceline.queue set paused = p_paused where id = p_queue;
     end if;
+    perform paceline.tell(q.space, array['q' || q.id]) from paceline.queue q where q.id = p_queue;
 end $$;
 
 -- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; at most so many a call.

@@ -138,6 +138,7 @@ begin
         perform paceline.limit_opened(p_space, v_over.lim, '');
     end loop;
     perform paceline.plan(p_space);
+    perform paceline.tell(p_space, array['*']);
     return true;
 end $$;
 
