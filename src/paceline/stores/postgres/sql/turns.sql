@@ -211,8 +211,8 @@ begin
                     l := v_pair_k[x];
                     if l_to[l] = 0 then l_from[l] := x; end if;
                     l_to[l] := x;
-                    p := 0;
-                    if g_lanes[l_g[l]] > 1 then p := coalesce(array_position(m_id, v_ids[x]), 0); end if;
+                    -- Lanes of one group in several classes or queues share its keys.
+                    p := coalesce(array_position(m_id, v_ids[x]), 0);
                     if p = 0 then
                         m_id := m_id || v_ids[x]; m_free := m_free || v_pair_lim[x]::bigint; m_taken := m_taken || 0::bigint;
                         p := cardinality(m_id);
