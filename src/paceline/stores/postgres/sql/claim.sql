@@ -4,7 +4,7 @@
 create type paceline.choosing as (
     space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
     worker text, lease bigint, skipped bigint[], started bigint[], wakes text[], reserved boolean,
-    active int[], turn int -- places of the queues that may still give a job, and whose go it is
+    queues int[], active int[], turn int -- places of the queues that may still give a job, and whose go it is
 );
 
 create type paceline.head as (lane bigint, queue int, class int, grp bigint, grp_name text, shared int[], grouped int[],
@@ -210,11 +210,15 @@ begin
         c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');
     end if;
     -- A start filled a group's key: file its lanes here and now.
-    for m in select * from paceline.meter where id = any (p_meters) and grp <> '' loop
+    for m in select k.* from unnest(p_meters) with ordinality as t (id, place) join paceline.meter k on k.id = t.id
+        where k.grp <> '' order by t.place
+    loop
         v_until := paceline.opens_at(m, 1);
         if v_until > c.now then
-            for v_lane in select l.id from paceline.lane l join paceline.class k on k.id = l.class
-                where l.grp = h.grp and l.state = 1 and l.waiting > 0 and m.lim = any (k.grouped)
+            for v_lane in select l.id from paceline.grp g join paceline.lane l on l.grp = g.id
+                join paceline.class k on k.id = l.class
+                where g.name = m.grp and g.queue = any (c.queues) and l.state = 1 and l.waiting > 0
+                    and m.lim = any (k.grouped)
             loop
                 perform paceline.file_until(v_lane.id, v_until);
             end loop;
@@ -565,6 +569,7 @@ begin
             join paceline.lim l on l.space = p_space and l.name = t.name;
     end if;
     c.space := p_space;
+    c.queues := p_queues;
     c.worker := p_worker;
     c.lease := p_lease;
     c.room := p_room;

@@ -122,11 +122,11 @@ begin
             values (v_to, p_queue, p_to, v_lane.grp, case when v_lane.paused then 4 else 1 end, v_lane.turn,
                 v_lane.filed, v_number, v_lane.head_priority, v_lane.head_place)
             on conflict (grp, class) do update set waiting = l.waiting + v_number, state = excluded.state,
-                head_priority = case when l.waiting = 0 then excluded.head_priority
-                    else least(l.head_priority, excluded.head_priority) end,
-                head_place = case when l.waiting = 0 then excluded.head_place
-                    when l.head_priority = excluded.head_priority then least(l.head_place, excluded.head_place)
-                    when l.head_priority > excluded.head_priority then excluded.head_place else l.head_place end;
+                turn = excluded.turn, filed = excluded.filed,
+                head_priority = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
+                    < (l.head_priority, l.head_place) then excluded.head_priority else l.head_priority end,
+                head_place = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
+                    < (l.head_priority, l.head_place) then excluded.head_place else l.head_place end;
         update paceline.lane set waiting = waiting - v_number where id = v_lane.id;
     end loop;
 end $$;

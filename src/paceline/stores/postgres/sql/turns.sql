@@ -90,14 +90,14 @@ declare
     m_id bigint[]; m_lim int[]; m_free bigint[]; m_taken bigint[]; v_shared int;
     -- lanes
     nl int; l_id bigint[]; l_k int[]; l_grp bigint[]; l_name text[]; l_turn bigint[]; l_filed bigint[]; l_waiting int[];
-    l_priority bigint[]; l_place bigint[]; l_g int[]; l_next int[]; l_sibling int[]; l_state int[]; l_from int[];
+    l_priority bigint[]; l_place bigint[]; l_g int[]; l_n int[]; l_next int[]; l_sibling int[]; l_same int[]; l_state int[]; l_from int[];
     l_to int[]; lm int[]; l_job int[]; l_last_job int[]; l_started int[]; l_edge_turn bigint[]; l_edge_filed bigint[];
     -- groups
-    ng int; g_id bigint[]; g_turn bigint[]; g_filed bigint[]; g_first int[]; g_lanes int[]; g_started int[];
+    ng int; g_id bigint[]; g_turn bigint[]; g_filed bigint[]; g_first int[]; g_started int[]; n_first int[];
     -- heads
     j_lane int[]; j_priority bigint[]; j_place bigint[]; j_again boolean[]; j_big boolean[]; j_row tid[]; v_each int;
     -- what was decided
-    n int; s_job int[]; f_grp bigint[]; f_meter bigint[];
+    n int; s_job int[]; f_name text[]; f_meter bigint[];
     i int; k int; l int; o int; p int; q int; g int; x int; v_best int; v_closed boolean; v_turn bigint; v_ids bigint[];
 begin
     unusual := false;
@@ -146,8 +146,9 @@ begin
         -- The next lanes of each open class by turn.
         select array_agg(s.id), array_agg(s.k), array_agg(s.grp), array_agg(s.name), array_agg(s.turn),
             array_agg(s.filed), array_agg(s.waiting), array_agg(s.head_priority), array_agg(s.head_place),
-            array_agg(s.g) into l_id, l_k, l_grp, l_name, l_turn, l_filed, l_waiting, l_priority, l_place, l_g
-            from (select e.*, r.name, t.k, dense_rank() over (order by e.grp) as g
+            array_agg(s.g), array_agg(s.n) into l_id, l_k, l_grp, l_name, l_turn, l_filed, l_waiting, l_priority,
+            l_place, l_g, l_n
+            from (select e.*, r.name, t.k, dense_rank() over (order by e.grp) as g, dense_rank() over (order by r.name) as n
                 from unnest(v_open, v_open_k) as t (id, k) join paceline.class d on d.id = t.id
                 cross join lateral (select * from paceline.lane u where u.class = t.id and u.state = 1 and u.waiting > 0
                     and (u.turn, u.filed) >= (d.lowest, d.lowest_filed)
@@ -162,7 +163,7 @@ begin
             l_started := l_next;
             select max(t.g) into ng from unnest(l_g) as t (g);
             g_id := array_fill(0::bigint, array[ng]); g_turn := g_id; g_filed := g_id; g_first := array_fill(0, array[ng]);
-            g_lanes := g_first; g_started := g_first;
+            g_started := g_first; n_first := array_fill(0, array[nl]); l_same := l_next;
             for l in 1 .. nl loop
                 k := l_k[l]; g := l_g[l];
                 if k_head[k] = 0 then
@@ -173,7 +174,7 @@ begin
                     l_next[k_tail[k]] := l;
                 end if;
                 k_tail[k] := l; k_last[k] := k_last[k] + 1;
-                l_sibling[l] := g_first[g]; g_first[g] := l; g_lanes[g] := g_lanes[g] + 1;
+                l_sibling[l] := g_first[g]; g_first[g] := l; l_same[l] := n_first[l_n[l]]; n_first[l_n[l]] := l;
                 g_id[g] := l_grp[l]; g_turn[g] := l_turn[l]; g_filed[g] := l_filed[l];
             end loop;
             -- A class that has more lanes than were loaded is known up to the last of them.
@@ -221,7 +222,7 @@ begin
                 end loop;
             end if;
         end if;
-        n := 0; s_job := '{}'; f_grp := '{}'; f_meter := '{}';
+        n := 0; s_job := '{}'; f_name := '{}'; f_meter := '{}';
         <<turns>>
         while n < v_left and c.active <> '{}' loop
             if c.budget <= 0 then c.active := '{}'; exit; end if;
@@ -236,6 +237,12 @@ begin
                 end loop;
                 continue when v_closed;
                 l := k_head[k];
+                -- A start in another queue may have filed it.
+                while l > 0 and l_state[l] <> 1 loop
+                    l := l_next[l];
+                    k_head[k] := l;
+                    if l = 0 then k_tail[k] := 0; end if;
+                end loop;
                 if l = 0 then
                     if l_edge_turn[k] is not null then v_more := true; exit turns; end if;
                     continue;
@@ -292,15 +299,15 @@ begin
             for x in l_from[l] .. l_to[l] loop
                 p := lm[x];
                 if m_taken[p] >= m_free[p] then
-                    f_grp := f_grp || l_grp[l]; f_meter := f_meter || m_id[p];
-                    o := g_first[g];
+                    f_name := f_name || l_name[l]; f_meter := f_meter || m_id[p];
+                    o := n_first[l_n[l]];
                     while o > 0 loop
                         if l_state[o] = 1 and l_waiting[o] > 0 then
                             for y in l_from[o] .. l_to[o] loop
                                 if lm[y] = p then l_state[o] := 8; end if;
                             end loop;
                         end if;
-                        o := l_sibling[o];
+                        o := l_same[o];
                     end loop;
                 end if;
             end loop;
@@ -308,7 +315,11 @@ begin
             o := g_first[g];
             while o > 0 loop
                 k := l_k[o];
-                if k_head[k] = o then
+                p := k_head[k];
+                while p > 0 and l_state[p] <> 1 loop p := l_next[p]; end loop;
+                k_head[k] := p;
+                if p = 0 then k_tail[k] := 0; end if;
+                if p = o then
                     k_head[k] := l_next[o];
                     if k_head[k] = 0 then k_tail[k] := 0; end if;
                     l_next[o] := 0;
@@ -354,7 +365,7 @@ begin
                 join paceline.lane e on e.grp = t.id
                 left join lateral (select array_position(l_id, e.id) as l) as s on true
                 where t.started > 0 and u.id = e.id;
-            if f_grp <> '{}' then perform paceline.file_full(f_grp, f_meter, c.now); end if;
+            if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
         if 9 = any (l_state) then
             perform paceline.file_until(t.id, (select max(paceline.opens_at(m, 1)) from paceline.lane e
@@ -436,23 +447,26 @@ begin
     c.started := c.started || v_seqs;
 end $$;
 
--- Starts filled keys of groups: their ready lanes are blocked until the key opens, or parked until something finishes.
-create function paceline.file_full(p_grps bigint[], p_meters bigint[], p_now bigint) returns void language plpgsql as $$
+-- Starts filled keys of groups: their ready lanes, in all queues that are locked, are blocked until the key opens, or parked until something finishes.
+create function paceline.file_full(p_queues int[], p_names text[], p_meters bigint[], p_now bigint) returns void
+language plpgsql as $$
 begin
     with filled as (
         select distinct on (e.id) e.id, e.queue, m.id as meter, paceline.opens_at(m, 1) as until
-        from unnest(p_grps, p_meters) with ordinality as t (grp, meter, place)
-        join paceline.meter m on m.id = t.meter join paceline.lane e on e.grp = t.grp and e.state = 1 and e.waiting > 0
+        from unnest(p_names, p_meters) with ordinality as t (name, meter, place)
+        join paceline.meter m on m.id = t.meter cross join lateral unnest(p_queues) as q (id)
+        cross join lateral (select o.id from paceline.grp o where o.queue = q.id and o.name = t.name limit 1) as r
+        join paceline.lane e on e.grp = r.id and e.state = 1 and e.waiting > 0
         join paceline.class d on d.id = e.class and m.lim = any (d.grouped) order by e.id, t.place
     ), changed as (
         update paceline.lane l set state = case when f.until >= 4611686018427387904 then 3 else 2 end,
             until = case when f.until >= 4611686018427387904 then l.until else f.until end
         from filled f where l.id = f.id and f.until > p_now
     )
-    update paceline.meter m set parked = m.parked || s.queue
-        from (select distinct k.id, f.queue from filled f join paceline.lane e on e.id = f.id
+    update paceline.meter m set parked = m.parked || array(select unnest(s.queues) except select unnest(m.parked))
+        from (select k.id, array_agg(distinct f.queue) as queues from filled f join paceline.lane e on e.id = f.id
             join paceline.grp r on r.id = e.grp join paceline.class d on d.id = e.class
             join paceline.meter k on k.lim = any (d.grouped) and k.grp = r.name
-            where f.until >= 4611686018427387904) as s
-        where m.id = s.id and not s.queue = any (m.parked);
+            where f.until >= 4611686018427387904 group by k.id) as s
+        where m.id = s.id;
 end $$;
