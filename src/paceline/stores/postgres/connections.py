@@ -30,7 +30,7 @@ class Connections:
     """Opens connections when they are needed, keeps them, and forgets those that broke."""
 
     def __init__(self, url: str, options: dict[str, Any], prepare: bool) -> None:
-        self._url = url
+        self.url = url
         self._options = options
         self._prepare = prepare
         self._loops: dict[asyncio.AbstractEventLoop, Loop] = {}
@@ -71,14 +71,17 @@ class Connections:
 
     async def connect(self) -> AsyncConnection[Any]:
         """A new connection in autocommit: every call is one statement and one transaction."""
-        connection: AsyncConnection[Any] = await AsyncConnection.connect(self._url, autocommit=True, **self._options)
+        options = {"fallback_application_name": "paceline"} | self._options
+        connection: AsyncConnection[Any] = await AsyncConnection.connect(self.url, autocommit=True, **options)
         connection.prepare_threshold = 2 if self._prepare else None
         self.pids.add(connection.info.backend_pid)
         return connection
 
     def connect_plainly(self) -> Connection[Any]:
         """A new connection for a thread without an event loop."""
-        return Connection.connect(self._url, autocommit=True, **self._options)
+        options = {"fallback_application_name": "paceline ears"} | self._options
+        connection: Connection[Any] = Connection.connect(self.url, autocommit=True, **options)
+        return connection
 
     def drop_idle(self) -> None:
         """The server went away: connections that wait are of no use any more."""

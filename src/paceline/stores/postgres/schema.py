@@ -26,7 +26,9 @@ def check_schema(name: object) -> str:
     """A schema's name: a plain lower-case word, so that it reads the same everywhere."""
     if not (isinstance(name, str) and re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", name)):
         raise ConfigError(
-            f"schema={name!r} is wrong: expected lower-case letters, digits and underscores", option="schema", value=name
+            f"schema={name!r} is wrong: expected lower-case letters, digits and underscores",
+            option="schema",
+            value=name,
         )
     return name
 
@@ -91,7 +93,7 @@ def refuse_newer(found: int, schema: str) -> None:
     """An older program must not touch what a newer one made."""
     if found > VERSION:
         raise SchemaMismatch(
-            f"the schema {schema!r} has version {found}, newer than this Paceline's {VERSION}: install the newer Paceline"
+            f"the schema {schema!r} has version {found}, newer than {VERSION} of this Paceline: install a newer one"
         )
 
 

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: exact limits for a fleet of workers. Every method is one call of one function in the database."""
+"""The PostgreSQL store: exact limits for a fleet of workers. A method is one call of one function in the database."""
 
 from __future__ import annotations
 
@@ -31,24 +31,7 @@ from paceline.stores.postgres.ears import Ear
 from paceline.stores.postgres.faults import NUMBERS, STATES, as_ours, fault
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
-
-INSERT = """select i.refused, i.ids, i.seqs, i.existed, i.instant, r.*
-from paceline.insert_jobs($1::int, $2::bigint, $3::text[], $4::int[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
-    $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[], $13::int[], $14::text[], $15::bigint[], $16::bigint[],
-    $17::text[]::jsonb[], $18::bigint[], $19::text[], $20::bigint[]) as i
-left join lateral paceline.records($1::int, i.found, i.instant) as r on true"""
-
-CLAIM = """select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes, r.*
-from paceline.claim($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text, $8::text[], $9::text[],
-    $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[], $16::text[], $17::bigint[],
-    $18::bigint[], $19::boolean[], $20::text[]::jsonb[], $21::boolean) as c
-left join lateral paceline.records($1::int, c.seqs, c.instant) as r on true"""
-
-FINISH = """select lost, wakes, instant from paceline.finish($1::int, $2::bigint, $3::text[], $4::bigint[], $5::text[],
-    $6::bytea[], $7::text[], $8::bigint[], $9::bigint[], $10::boolean[], $11::text[]::jsonb[], $12::boolean)"""
-
-GET = """select r.* from paceline.records($1::int, paceline.seqs_of($1::int, $2::text[]),
-    coalesce($3::bigint, paceline.clock_us())) as r"""
+from paceline.stores.postgres.texts import CLAIM, FINISH, GET, INSERT
 
 POLL: Micros = SECOND
 """How often somebody who waits for a job's end looks, in case nobody told."""
@@ -238,7 +221,9 @@ class PostgresStore(LimitCalls):
         if rows:
             found = record(rows[0])
             return found if found.state in FINISHED else None
-        rows = await self.calls.rows("select * from paceline.last_word_of($1::int, $2::text)", await self.space(), job_id)
+        rows = await self.calls.rows(
+            "select * from paceline.last_word_of($1::int, $2::text)", await self.space(), job_id
+        )
         if not rows:
             raise JobNotFound(job_id)
         return record(rows[0])
@@ -369,7 +354,8 @@ class PostgresStore(LimitCalls):
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self.calls.rows(
-            "select id, queues, tasks, seen_at from paceline.worker where space = $1 order by number", await self.space()
+            "select id, queues, tasks, seen_at from paceline.worker where space = $1 order by number",
+            await self.space(),
         )
         return [
             WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen)

@@ -32,12 +32,14 @@ def driver_connection(within: Any) -> AsyncConnection[Any] | Connection[Any]:
         found = getattr(found, "sync_session", None) or found.sync_connection
     if not isinstance(found, psycopg.Connection | AsyncConnection) and callable(getattr(found, "connection", None)):
         found = found.connection()  # an SQLAlchemy session
+    if hasattr(found, "in_transaction") and hasattr(found, "begin") and not found.in_transaction():
+        found.begin()  # an SQLAlchemy connection commits only what it knows to have begun
     for _ in range(3):
         if isinstance(found, psycopg.Connection | AsyncConnection):
             return found
         found = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
     raise ConfigError(
-        f"within={within!r} is wrong: expected a psycopg 3 connection, an SQLAlchemy connection or session on psycopg 3, "
+        f"within={within!r} is wrong: expected a psycopg connection, an SQLAlchemy connection or session on psycopg, "
         "or Django's connection",
         option="within",
         value=within,
