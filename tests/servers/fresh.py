@@ -49,3 +49,9 @@ def fresh_postgres(clock: Any, **options: Any) -> Callable[[str], Store]:
     database().execute(wipe_text())
     url = server().url()
     return lambda namespace: open_store(url, namespace=namespace, clock=clock, migrate=False, **options)
+
+
+def empty_postgres() -> str:
+    """Empties the database; gives the URL under which any process finds it."""
+    database().execute(wipe_text())
+    return server().url()
