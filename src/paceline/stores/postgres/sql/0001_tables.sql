@@ -99,7 +99,7 @@ create table paceline.lease (
     attempts_made int not null,
     crashes int not null,
     returns int not null,
-    due_at bigint not null,
+    due_at bigint, -- null: as it was added
     progress double precision not null default 0,
     message text,
     error text,
@@ -119,7 +119,7 @@ create table paceline.done (
     attempts_made int not null,
     crashes int not null,
     returns int not null,
-    due_at bigint not null,
+    due_at bigint,
     started_at bigint,
     progress double precision not null,
     message text,

@@ -3,7 +3,7 @@
 
 create type paceline.choosing as (
     space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
-    worker text, lease bigint, skipped bigint[], started bigint[], wakes text[], reserved boolean,
+    worker text, lease bigint, skipped bigint[], started bigint[], fences bigint[], wakes text[], reserved boolean,
     queues int[], active int[], turn int -- places of the queues that may still give a job, and whose go it is
 );
 
@@ -203,9 +203,10 @@ begin
             due_at, progress, message, error, logs, meters, taken)
         values (p_job.seq, p_job.space, p_job.queue, c.worker, nextval('paceline.fence'), c.now + c.lease, c.now,
             coalesce(v_past.attempts_made, 0) + 1, coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0),
-            coalesce(v_past.due_at, p_job.due_at), coalesce(v_past.progress, 0), v_past.message, v_past.error,
+            v_past.due_at, coalesce(v_past.progress, 0), v_past.message, v_past.error,
             v_past.logs, nullif(v_meters, '{}'), nullif(v_taken, '{}'));
     c.started := c.started || p_job.seq;
+    c.fences := c.fences || currval('paceline.fence');
     if c.room is not null then
         c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');
     end if;
@@ -576,6 +577,7 @@ begin
     c.most := p_most;
     c.needs_room := 0;
     c.started := '{}';
+    c.fences := '{}';
     c.skipped := '{}';
     c.wakes := '{}';
     v_answer.lost := '{}';
@@ -669,8 +671,7 @@ begin
     perform paceline.log_starts(c.started, c.now);
     update paceline.queue set seen_at = c.now where id = any (p_queues) and seen_at < c.now;
     insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
-        values (p_space, p_worker, p_claim_id, c.started, coalesce((select array_agg(s.fence order by t.place)
-            from unnest(c.started) with ordinality as t (seq, place) join paceline.lease s on s.seq = t.seq), '{}'))
+        values (p_space, p_worker, p_claim_id, c.started, c.fences)
         on conflict (space, worker) do update set claim_id = excluded.claim_id, seqs = excluded.seqs,
             fences = excluded.fences;
     v_answer.instant := c.now;

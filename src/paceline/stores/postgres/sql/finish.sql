@@ -38,6 +38,8 @@ begin
         perform paceline.lock_queues(p_space);
         return;
     end if;
+    -- Where nothing is limited, no run was charged to anything.
+    if not exists (select from paceline.lim where space = p_space) then return; end if;
     v_queues := paceline.queues_of(p_space, p_ids);
     if cardinality(v_queues) > 0 then
         perform from paceline.queue where id = any (v_queues) order by id for no key update;

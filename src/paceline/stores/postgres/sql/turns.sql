@@ -345,7 +345,7 @@ begin
         end loop;
         if n > 0 then
             c := paceline.write_starts(c, p_queues, v_vt, v_filings, j_place, j_again, j_row, s_job, km, lm, l_from, l_to,
-                k_from, k_to, l_k, j_lane, m_id);
+                k_from, k_to, k_place, l_k, j_lane, m_id);
             v_ids := '{}'; v_pair_k := '{}';
             for x in 1 .. cardinality(m_id) loop
                 if m_taken[x] > 0 then v_ids := v_ids || m_id[x]; v_pair_k := v_pair_k || m_taken[x]::int; end if;
@@ -405,11 +405,12 @@ end $$;
 -- Move started jobs from their lanes to active; the tables are written once each.
 create function paceline.write_starts(inout c paceline.choosing, p_queues int[], p_vt bigint[], p_filings bigint[],
     j_place bigint[], j_again boolean[], j_row tid[], s_job int[], km int[], lm int[], l_from int[], l_to int[],
-    k_from int[], k_to int[], l_k int[], j_lane int[], m_id bigint[]) language plpgsql as $$
+    k_from int[], k_to int[], k_place int[], l_k int[], j_lane int[], m_id bigint[]) language plpgsql as $$
 declare
     v_seqs bigint[] := '{}';
     v_rows tid[] := '{}';
     v_queues int[] := '{}';
+    v_fences bigint[] := '{}';
     v_again boolean := false;
     v_keys text[];
     l int;
@@ -418,6 +419,8 @@ begin
     for n in 1 .. cardinality(s_job) loop
         v_seqs[n] := abs(j_place[s_job[n]]);
         v_rows[n] := j_row[s_job[n]];
+        v_queues[n] := p_queues[k_place[l_k[j_lane[s_job[n]]]]];
+        v_fences[n] := nextval('paceline.fence');
         v_again := v_again or j_again[s_job[n]];
     end loop;
     if m_id <> '{}' then
@@ -432,19 +435,18 @@ begin
     delete from paceline.wait where ctid = any (v_rows);
     insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
             due_at, progress, message, error, logs, meters, taken)
-        select j.seq, c.space, j.queue, c.worker, t.fence, c.now + c.lease, c.now, coalesce(p.attempts_made, 0) + 1,
-            coalesce(p.crashes, 0), coalesce(p.returns, 0), coalesce(p.due_at, j.due_at), coalesce(p.progress, 0),
-            p.message, p.error, p.logs, nullif(t.keys, '{}')::bigint[],
+        select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, coalesce(p.attempts_made, 0) + 1,
+            coalesce(p.crashes, 0), coalesce(p.returns, 0), p.due_at, coalesce(p.progress, 0), p.message, p.error, p.logs,
+            nullif(t.keys, '{}')::bigint[],
             case when t.keys <> '{}' then array_fill(1::bigint, array[cardinality(t.keys::bigint[])]) end
-        from (select u.seq, u.keys, nextval('paceline.fence') as fence
-            from unnest(v_seqs, v_keys) with ordinality as u (seq, keys, place)) as t
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+        from unnest(v_seqs, v_queues, v_keys, v_fences) as t (seq, queue, keys, fence)
         left join lateral (select * from paceline.past o where v_again and o.seq = t.seq limit 1) as p on true;
     if v_again then delete from paceline.past where seq = any (v_seqs); end if;
     update paceline.queue q set virtual_time = t.vt, filings = t.filings
         from unnest(p_queues, p_vt, p_filings) as t (id, vt, filings)
         where q.id = t.id and (q.virtual_time, q.filings) <> (t.vt, t.filings);
     c.started := c.started || v_seqs;
+    c.fences := c.fences || v_fences;
 end $$;
 
 -- Starts filled keys of groups: their ready lanes, in all queues that are locked, are blocked until the key opens, or parked until something finishes.
