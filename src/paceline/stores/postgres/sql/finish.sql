@@ -133,9 +133,10 @@ begin
             select t.queue, 1, m.lim, m.grp from paceline.meter m, unnest(m.parked) as t (queue)
             where m.id = any (p_meters) and m.parked <> '{}' order by m.id;
     end if;
-    update paceline.meter m set in_flight = m.in_flight - t.number, awaited = false, parked = '{}',
-        refusals = case when t.latest > m.held_at then 0 else m.refusals end
-        from unnest(p_meters, p_numbers, p_latest) as t (id, number, latest) where m.id = t.id;
+    update paceline.meter m set in_flight = m.in_flight - p_numbers[array_position(p_meters, m.id)], awaited = false,
+        parked = '{}',
+        refusals = case when p_latest[array_position(p_meters, m.id)] > m.held_at then 0 else m.refusals end
+        where m.id = any (p_meters);
     return v_wake;
 end $$;
 

@@ -54,9 +54,9 @@ begin
         cross join lateral (select * from paceline.meter o where o.id = t.id limit 1) as m
         cross join lateral generate_series(0, cardinality(m.parts) / 8 - 1) as i where m.parts[i * 8 + 1] = 1
         on conflict (meter, part, at) do update set cum = excluded.cum;
-    update paceline.meter m set parts = paceline.charged(m.parts, t.number, p_now), in_flight = m.in_flight + t.number,
-        seen_at = p_now
-        from unnest(p_meters, p_numbers) as t (id, number) where m.id = t.id;
+    update paceline.meter m set parts = paceline.charged(m.parts, p_numbers[array_position(p_meters, m.id)], p_now),
+        in_flight = m.in_flight + p_numbers[array_position(p_meters, m.id)], seen_at = p_now
+        where m.id = any (p_meters);
 end $$;
 
 -- Fold old entries of shared rates: a few with every claim keep pace with what is added.
@@ -354,17 +354,21 @@ begin
                 perform paceline.charge_many(v_ids, v_pair_k::bigint[], c.now);
                 perform paceline.trim_shared(m_id[1:v_shared], c.now);
             end if;
-            update paceline.grp u set waiting = u.waiting - t.started, turn = t.turn, filed = t.filed
-                from unnest(g_id, g_turn, g_filed, g_started) as t (id, turn, filed, started)
-                where u.id = t.id and t.started > 0;
-            update paceline.lane u set turn = t.turn, filed = t.filed,
-                waiting = u.waiting - coalesce(l_started[s.l], 0),
-                head_priority = case when l_started[s.l] > 0 then j_priority[l_job[s.l] - 1] else u.head_priority end,
-                head_place = case when l_started[s.l] > 0 then j_place[l_job[s.l] - 1] else u.head_place end
-                from unnest(g_id, g_turn, g_filed, g_started) as t (id, turn, filed, started)
-                join paceline.lane e on e.grp = t.id
-                left join lateral (select array_position(l_id, e.id) as l) as s on true
-                where t.started > 0 and u.id = e.id;
+            v_ids := '{}';
+            for g in 1 .. ng loop
+                if g_started[g] > 0 then v_ids := v_ids || g_id[g]; end if;
+            end loop;
+            update paceline.grp u set waiting = u.waiting - g_started[array_position(g_id, u.id)],
+                turn = g_turn[array_position(g_id, u.id)], filed = g_filed[array_position(g_id, u.id)]
+                where u.id = any (v_ids);
+            update paceline.lane u set turn = g_turn[array_position(g_id, u.grp)],
+                filed = g_filed[array_position(g_id, u.grp)],
+                waiting = u.waiting - coalesce(l_started[array_position(l_id, u.id)], 0),
+                head_priority = case when l_started[array_position(l_id, u.id)] > 0
+                    then j_priority[l_job[array_position(l_id, u.id)] - 1] else u.head_priority end,
+                head_place = case when l_started[array_position(l_id, u.id)] > 0
+                    then j_place[l_job[array_position(l_id, u.id)] - 1] else u.head_place end
+                where u.grp = any (v_ids);
             if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
         if 9 = any (l_state) then
