@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 
 import psycopg
@@ -170,3 +172,36 @@ async def test_a_server_that_is_full_is_unavailable_and_then_works(own_server):
     await store.insert([NewJob("a", "line", "work")])
     assert (await store.counts("line"))["waiting"] == 1
     await store.close()
+
+
+# the command
+
+
+def test_the_command_migrates_once(sql):
+    sql.execute("drop schema if exists by_command cascade")
+    command = [sys.executable, "-m", "paceline", "migrate", server().url(), "--schema", "by_command"]
+
+    said = [subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout for _ in range(2)]
+
+    assert said == ["schema 'by_command': migrated\n", "schema 'by_command': nothing to do\n"]
+    sql.execute("drop schema by_command cascade")
+
+
+def test_the_command_prints_sql_that_makes_the_schema(sql):
+    sql.execute("drop schema if exists by_hand cascade")
+    command = [sys.executable, "-m", "paceline", "migrate", server().url(), "--schema", "by_hand", "--sql"]
+
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    sql.execute(text)
+
+    assert sql.execute("select number from by_hand.version").fetchone() == (1,)
+    sql.execute("drop schema by_hand cascade; reset check_function_bodies")
+
+
+def test_the_command_ends_with_an_error_where_there_is_no_server():
+    command = [sys.executable, "-m", "paceline", "migrate", "postgresql://postgres@127.0.0.1:1/postgres"]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert "refused" in done.stderr

@@ -75,6 +75,16 @@ class PostgresStore(LimitCalls):
                     await schemas.check(connection, self.schema)
         self._space = await self.calls.value("select paceline.space_of($1)", self.namespace)
 
+    async def migrate(self) -> bool:
+        """Bring the schema to this version; True when there was something to do."""
+        with as_ours():
+            async with self.connections.one() as connection:
+                return await schemas.migrate(connection, self.schema)
+
+    def script(self) -> str:
+        """The SQL that makes the schema, to be run by hand."""
+        return schemas.script(self.schema)
+
     async def close(self) -> None:
         await self.stop_listening()
         self.connections.close()
