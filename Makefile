@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean test-servers
+.PHONY: help demo test test-servers check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -17,16 +17,18 @@ demo: $(VENV)/.installed ## watch jobs keep to their limits
 test: check ## all checks, then all tests
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
+test-servers: $(VENV)/.installed ## the same on Debian's PostgreSQL, PgBouncer and Redis, and on a Redis cluster (installs them; needs root)
+	@.ci/install-servers
+	@$(BIN)/python -m pytest tests/installed
+	@PACELINE_TEST_POSTGRES_BINARIES="$$(ls -d /usr/lib/postgresql/* | sort -V | tail -1)" $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores tests/postgres -k postgres
+	@PACELINE_TEST_REDIS_SERVER="$$(command -v redis-server)" $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores tests/redis -k redis
+	@PACELINE_TEST_REDIS_CLUSTER=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores -k "redis and (claim or limit or group or lease)"
+
 check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
-
-test-servers: $(VENV)/.installed ## the stores on an installed Redis, and on a cluster of three nodes
-	@command -v redis-server >/dev/null || { echo "redis-server not found; on Debian: apt-get install redis-server" >&2; exit 1; }
-	PACELINE_TEST_REDIS_SERVER=$$(command -v redis-server) $(BIN)/python -m pytest -n 2 tests/stores tests/redis -k redis
-	PACELINE_TEST_REDIS_CLUSTER=1 $(BIN)/python -m pytest -n 2 tests/stores -k "redis and (claim or limit or group or lease)"
 
 bench: $(VENV)/.installed-bench ## measure speed and how much of a limit is used
 	@$(BIN)/python bench/run.py

@@ -23,8 +23,21 @@ PATTERNS = ("granted", "sliding", "refused")
 
 
 def queue_adapter(system: str) -> QueueAdapter:
-    """`ours-<groups>` or `ours-<groups>-<concurrency>`, `pgqueuer-<batch>`."""
+    """`ours-<groups>` or `ours-<groups>-<concurrency>`, `pgqueuer-<batch>`; `postgres-<groups>-<limits>` beside
+    `pgqueuer_postgres-<batch>` and `procrastinate-<concurrency>`."""
     name, *numbers = system.split("-")
+    if name == "postgres":
+        from adapters.ours_postgres import OursPostgres
+
+        return OursPostgres(int(numbers[2]) if len(numbers) > 2 else 100, int(numbers[0]), int(numbers[1]))
+    if name == "pgqueuer_postgres":
+        from adapters.pgqueuer_postgres import PgQueuerPostgres
+
+        return PgQueuerPostgres(int(numbers[0]))
+    if name == "procrastinate":
+        from adapters.procrastinate_postgres import Procrastinate
+
+        return Procrastinate(int(numbers[0]))
     if name == "pgqueuer":
         from adapters.pgqueuer_memory import PgQueuerMemory
 

@@ -10,7 +10,7 @@ import pytest
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
-from ..servers import RedisServer, empty_redis, free_port
+from ..servers.redis import RedisServer, empty_redis, free_port
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from paceline.stores.interface import (
     Usage,
 )
 
-from ..servers import empty_redis
+from ..servers.redis import empty_redis
 from .test_kinds_in_lua import At
 
 HISTORIES = int(os.environ.get("PACELINE_LUA_HISTORIES", "40"))

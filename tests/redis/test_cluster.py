@@ -9,7 +9,7 @@ import pytest
 from paceline import Concurrency, Job, Limit, Queue, Rate, Worker
 from paceline.stores import open_store
 
-from ..servers import RedisCluster
+from ..servers.redis import RedisCluster
 
 
 @pytest.fixture(scope="module")

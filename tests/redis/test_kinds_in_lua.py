@@ -15,7 +15,7 @@ from paceline.limits.admission import Meter
 from paceline.stores import open_store
 from paceline.stores.interface import Target
 
-from ..servers import empty_redis
+from ..servers.redis import empty_redis
 
 NOW = 1_794_000_000_123_456
 """As late as today: where a clock in doubles would lose its last digits."""

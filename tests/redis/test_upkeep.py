@@ -11,7 +11,7 @@ from paceline.limits import Concurrency, Limit, Rate
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Finish, Outcome, Target, WorkerRecord
 
-from ..servers import RedisServer, empty_redis, shared_redis
+from ..servers.redis import RedisServer, empty_redis, shared_redis
 from .test_kinds_in_lua import At
 
 MINUTE = 60_000_000

@@ -24,7 +24,7 @@ from paceline import (
 )
 from paceline.stores import open_store
 
-from ..servers import empty_redis, shared_redis
+from ..servers.redis import empty_redis, shared_redis
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from paceline.limits import Limit, Rate
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Finish, Outcome
 
-from ..servers import free_port
+from ..servers.redis import free_port
 
 
 async def test_nobody_listens_there():

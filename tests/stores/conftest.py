@@ -20,7 +20,8 @@ from paceline.clock import Micros
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
-from ..servers import empty_redis
+from ..servers.fresh import fresh_postgres
+from ..servers.redis import empty_redis
 from .builders import SECOND, us
 
 T = TypeVar("T")
@@ -99,6 +100,7 @@ def redis(folder: Path, clock: ManualClock) -> Opener:
 STORES: dict[str, Callable[[Path, ManualClock], Opener]] = {
     "memory": memory,
     "sqlite": sqlite,
+    "postgres": lambda folder, clock: fresh_postgres(clock),
     "redis": redis,
 }
 

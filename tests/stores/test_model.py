@@ -26,7 +26,8 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
-from ..servers import empty_redis
+from ..servers.fresh import fresh_postgres
+from ..servers.redis import empty_redis
 from .files import OwnFile
 from .histories import HISTORIES, History
 from .model import NEVER, Key, Model, ModelJob
@@ -37,6 +38,7 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     "memory": lambda clock: open_store("memory://", clock=clock),
     "sqlite": OwnFile,
     "sqlite, two handles": partial(OwnFile, handles=2),
+    "postgres": lambda clock: fresh_postgres(clock)("default"),
     "redis": lambda clock: open_store(empty_redis(), clock=clock),
 }
 """A further store is one line here: a function of a clock that gives a new, empty store."""

@@ -6,6 +6,7 @@ import click
 
 import paceline
 from paceline.cli.demo import demo
+from paceline.cli.migrate import migrate
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,3 +16,4 @@ def main() -> None:
 
 
 main.add_command(demo)
+main.add_command(migrate)

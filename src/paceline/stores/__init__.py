@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,8 +13,11 @@ from paceline.checks import check_name
 from paceline.errors import ConfigError, MissingExtra
 from paceline.stores.interface import Store
 
-SCHEMES = "memory:// (or memory://name for a second one), sqlite:///jobs.db or redis://host:6379/0"
-PLANNED = ("postgresql", "postgres")
+SCHEMES = (
+    "memory:// (or memory://name for a second one), sqlite:///jobs.db, postgresql://user@host/database "
+    "or redis://host:6379/0"
+)
+POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss", "unix")
 
 
@@ -28,10 +33,11 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
         from paceline.stores.sqlite.store import SqliteStore
 
         return _make(SqliteStore, url, {"url": url, **options}, namespace=namespace)
+    if scheme in POSTGRES:
+        return _make(partial(_postgres_store(), url), url, options, namespace=namespace)
     if scheme in REDIS:
         return _make(partial(_redis_store(), url), url, options, namespace=namespace)
-    later = f"; the {scheme} store is not part of this version" if scheme in PLANNED else ""
-    raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}{later}", option="url", value=url)
+    raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}", option="url", value=url)
 
 
 def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
@@ -60,14 +66,29 @@ _shared: dict[tuple[str, str], Store] = {}
 _lock = threading.Lock()
 
 
+def _postgres_store() -> Any:
+    with _extra("postgres", "the PostgreSQL store", "psycopg", "psycopg_pool"):
+        from paceline.stores.postgres.store import PostgresStore
+
+        return PostgresStore
+
+
 def _redis_store() -> Any:
-    try:
+    with _extra("redis", "the Redis store", "redis", "hiredis"):
         from paceline.stores.redis.store import RedisStore
+
+        return RedisStore
+
+
+@contextmanager
+def _extra(name: str, needed_for: str, *packages: str) -> Iterator[None]:
+    """A missing package of an extra is an error that says how to install it; any other one is what it is."""
+    try:
+        yield
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] in ("redis", "hiredis"):
-            raise MissingExtra("redis", "the Redis store") from error
+        if (error.name or "").split(".")[0] in packages:
+            raise MissingExtra(name, needed_for) from error
         raise
-    return RedisStore
 
 
 def _make(kind: Any, url: str, options: dict[str, Any], **more: Any) -> Store:

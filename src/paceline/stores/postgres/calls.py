@@ -1,0 +1,73 @@
+"""One call is one statement: a function in the database, asked again when two transactions met or a link broke."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.raw_cursor import AsyncRawCursor
+
+from paceline.stores.postgres.connections import Connections
+from paceline.stores.postgres.faults import as_ours, may_try_again
+
+TRIES = 5
+"""So often a step is tried when another transaction is in its way."""
+
+
+class Calls:
+    """Asks functions of one schema by their names."""
+
+    def __init__(self, connections: Connections, schema: str) -> None:
+        self._connections = connections
+        self._schema = schema
+        self._texts: dict[str, str] = {}
+
+    def text(self, query: str) -> str:
+        """A query written for the schema's real name."""
+        found = self._texts.get(query)
+        if found is None:
+            found = self._texts[query] = query.replace("paceline.", f"{self._schema}.")
+        return found
+
+    async def rows(self, query: str, *values: Any, again: bool = True) -> list[tuple[Any, ...]]:
+        """The rows of a query; `again`: asking twice does no harm, so a broken connection is tried anew once."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                with as_ours():
+                    async with self._connections.one() as connection:
+                        return await fetch(connection, self.text(query), values)
+            except Exception as error:
+                cause = error.__cause__
+                if may_try_again(cause or error) and tries < TRIES:
+                    await asyncio.sleep(random.uniform(0.001, 0.01) * 2**tries)
+                    continue
+                if again and tries == 1 and isinstance(cause, psycopg.OperationalError) and _broke(cause):
+                    # The server restarted, or somebody cut an idle connection: a new one may work.
+                    self._connections.drop_idle()
+                    continue
+                raise
+
+    async def row(self, query: str, *values: Any, again: bool = True) -> tuple[Any, ...]:
+        """The only row of a query."""
+        return (await self.rows(query, *values, again=again))[0]
+
+    async def value(self, query: str, *values: Any, again: bool = True) -> Any:
+        """The only value of a query."""
+        return (await self.row(query, *values, again=again))[0]
+
+
+async def fetch(connection: AsyncConnection[Any], text: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
+    """Ask on one connection; placeholders are $1, $2, …, answers come in binary."""
+    async with AsyncRawCursor(connection) as cursor:
+        await cursor.execute(text, values, binary=True)
+        return await cursor.fetchall() if cursor.description else []
+
+
+def _broke(error: psycopg.OperationalError) -> bool:
+    code = error.sqlstate or ""
+    return not code or code.startswith(("08", "57P"))

@@ -1,0 +1,167 @@
+"""What crosses between Python's records and the database's rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from paceline.clock import Micros
+from paceline.job import DELAYED, WAITING, Backoff, JobRecord, NewJob
+from paceline.limits import Backoff as HoldBackoff
+from paceline.limits import Limit
+from paceline.limits.rule import decode_kind, encode_kind
+from paceline.stores.interface import Finish, Hold
+from paceline.stores.postgres.faults import STATES
+
+_backoff = msgspec.json.Decoder(Backoff)
+_encode = msgspec.json.Encoder().encode
+
+
+def job_columns(jobs: Sequence[NewJob], queues: dict[str, int]) -> list[list[Any]]:
+    """New jobs as the parallel arrays that `insert_jobs` takes, from `p_ids` on."""
+    return [
+        [job.id for job in jobs],
+        [queues[job.queue] for job in jobs],
+        [job.task for job in jobs],
+        [job.data for job in jobs],
+        [job.group for job in jobs],
+        [job.group_max_size for job in jobs],
+        [job.delay for job in jobs],
+        [job.due_at for job in jobs],
+        [job.priority for job in jobs],
+        [job.lifo for job in jobs],
+        [job.attempts for job in jobs],
+        [None if job.backoff is None else _encode(job.backoff).decode() for job in jobs],
+        [job.timeout for job in jobs],
+        [job.cost if isinstance(job.cost, int) else 1 for job in jobs],
+        [None if isinstance(job.cost, int) else json.dumps(job.cost) for job in jobs],
+        [job.keep for job in jobs],
+        [job.unique for job in jobs],
+        [job.unique_ttl for job in jobs],
+    ]
+
+
+def new_record(job: NewJob, seq: int, now: Micros) -> JobRecord:
+    """A job as it is right after it was added."""
+    due_at = now + job.delay if job.due_at is None else max(job.due_at, now)
+    return JobRecord(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        data=job.data,
+        group=job.group,
+        state=DELAYED if due_at > now else WAITING,
+        priority=job.priority,
+        order=-seq if job.lifo else seq,
+        attempts=job.attempts,
+        cost=job.cost,
+        timeout=job.timeout,
+        backoff=job.backoff,
+        keep=job.keep,
+        unique=job.unique,
+        unique_until=None if job.unique_ttl is None else now + job.unique_ttl,
+        created_at=now,
+        due_at=due_at,
+    )
+
+
+def record(row: Sequence[Any]) -> JobRecord:
+    """A job as the function `records` gives it."""
+    return JobRecord(
+        row[0],
+        row[1],
+        row[2],
+        row[3],
+        row[4],
+        STATES[row[5] - 1],
+        row[6],
+        row[7],
+        row[8],
+        row[9],
+        row[10],
+        row[11],
+        row[12] if row[13] is None else json.loads(row[13]),
+        row[14],
+        None if row[15] is None else _backoff.decode(row[15]),
+        row[16],
+        row[17],
+        row[18],
+        row[19],
+        row[20],
+        row[21],
+        row[22],
+        row[23],
+        row[24],
+        row[25],
+        row[26],
+        () if row[27] is None else tuple(row[27]),
+        row[28],
+        row[29],
+        row[30],
+    )
+
+
+def finish_columns(finishes: Sequence[Finish]) -> list[list[Any]]:
+    """Ends of runs as the parallel arrays that `finish` and `claim` take."""
+    return [
+        [end.id for end in finishes],
+        [end.fence for end in finishes],
+        [str(end.outcome) for end in finishes],
+        [end.result for end in finishes],
+        [end.error for end in finishes],
+        [end.after for end in finishes],
+        [end.at for end in finishes],
+        [end.when_open for end in finishes],
+        [json.dumps([hold_json(hold) for hold in end.holds]) if end.holds else None for end in finishes],
+    ]
+
+
+def hold_json(hold: Hold) -> dict[str, Any]:
+    """A hold as `hold_key` reads it."""
+    return {
+        "limit": hold.limit,
+        "group": hold.group,
+        "until": hold.until,
+        "for": hold.for_,
+        "jitter": hold.jitter,
+        "reason": hold.reason,
+    } | ({} if hold.create is None else {"create": limit_json(hold.create)})
+
+
+def limit_json(limit: Limit) -> dict[str, Any]:
+    """A limit as `declare_limit` reads it and `limits` gives it."""
+    backoff = limit.backoff
+    return {
+        "name": limit.name,
+        "queues": None if limit.queues is None else sorted(limit.queues),
+        "tasks": None if limit.tasks is None else sorted(limit.tasks),
+        "by_group": limit.by == "group",
+        "kind": encode_kind(limit.kind),
+        "overrides": {group: encode_kind(kind) for group, kind in limit.overrides.items()},
+        "backoff": None
+        if backoff is None
+        else {"initial": backoff.initial_us, "multiplier": backoff.multiplier, "maximum": backoff.maximum_us},
+    }
+
+
+def limit_of(row: dict[str, Any]) -> Limit:
+    """The inverse of `limit_json`."""
+    backoff = row["backoff"]
+    detached = row["queues"] == []
+    limit = Limit(
+        row["name"],
+        decode_kind(row["kind"]),
+        queues=None if detached else row["queues"],
+        tasks=row["tasks"],
+        by="group" if row["by_group"] else None,
+        overrides={group: decode_kind(kind) for group, kind in row["overrides"].items()},
+        backoff=None
+        if backoff is None
+        else HoldBackoff(f"{backoff['initial']}us", backoff["multiplier"], f"{backoff['maximum']}us"),
+    )
+    if detached:
+        object.__setattr__(limit, "queues", frozenset())
+    return limit

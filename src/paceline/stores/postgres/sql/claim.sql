@@ -1,0 +1,694 @@
+-- Step 2, claim: take back dead leases, take in what came, then start as many jobs as all limits allow.
+-- Locks, in this order: queues, leases, limits, group keys, each sorted. The clock is read when they are held.
+
+create type paceline.choosing as (
+    space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
+    worker text, lease bigint, skipped bigint[], started bigint[], fences bigint[], wakes text[], reserved boolean,
+    queues int[], active int[], turn int -- places of the queues that may still give a job, and whose go it is
+);
+
+create type paceline.head as (lane bigint, queue int, class int, grp bigint, grp_name text, shared int[], grouped int[],
+    priority bigint, place bigint, again boolean);
+
+-- The keys that a job of a lane is charged to, with what it takes from each: the shared ones, then the group's own.
+create function paceline.keys_for(h paceline.head, p_cost bigint, p_costs jsonb, out meters bigint[], out taken bigint[])
+language plpgsql as $$
+declare
+    m paceline.meter;
+    v_lim record;
+begin
+    meters := '{}';
+    taken := '{}';
+    for v_lim in select l.id, l.name, l.by_group from unnest(h.shared || h.grouped) with ordinality as t (id, place)
+        join paceline.lim l on l.id = t.id order by t.place
+    loop
+        continue when v_lim.by_group and h.grp_name = '';
+        m := paceline.meter_of(v_lim.id, case when v_lim.by_group then h.grp_name else '' end);
+        meters := meters || m.id;
+        taken := taken || paceline.cost_under(p_cost, p_costs, v_lim.name);
+    end loop;
+end $$;
+
+-- When the shared limits of a class admit a start of cost 1.
+create function paceline.class_opens(p_shared int[]) returns bigint language plpgsql stable as $$
+declare
+    m paceline.meter;
+    v_at bigint := 0;
+begin
+    for m in select * from paceline.meter where lim = any (p_shared) and grp = '' loop
+        v_at := greatest(v_at, paceline.opens_at(m, 1));
+        if m.reserved_by is not null then v_at := greatest(v_at, m.reserved_until); end if;
+    end loop;
+    return v_at;
+end $$;
+
+create function paceline.max_opens(p_meters bigint[], p_taken bigint[]) returns bigint language sql stable as $$
+    select coalesce(max(paceline.opens_at(m, t.cost)), 0)
+    from unnest(p_meters, p_taken) as t (id, cost) join paceline.meter m on m.id = t.id
+$$;
+
+-- File a lane as blocked until an instant, or parked when only a finish can help.
+create function paceline.file_until(p_lane bigint, p_until bigint) returns void language plpgsql as $$
+begin
+    if p_until >= 4611686018427387904 then
+        update paceline.lane set state = 3 where id = p_lane;
+        update paceline.meter m set parked = m.parked || l.queue
+            from paceline.lane l join paceline.class c on c.id = l.class join paceline.grp g on g.id = l.grp
+            where l.id = p_lane and m.lim = any (c.grouped) and m.grp = g.name and g.name <> ''
+            and not l.queue = any (m.parked);
+    else
+        update paceline.lane set state = 2, until = p_until where id = p_lane;
+    end if;
+end $$;
+
+-- The next lane of a queue by turn, with its head: of the classes that the worker can run and whose limits are open.
+create function paceline.next_head(p_queue int, p_known int, p_now bigint) returns paceline.head language plpgsql as $$
+declare
+    h paceline.head;
+begin
+    select l.id, p_queue, c.id, l.grp, g.name, c.shared, c.grouped, w.priority, w.place, w.again into h
+        from paceline.class c
+        cross join lateral (select * from paceline.lane o where o.class = c.id and o.state = 1 and o.waiting > 0
+            and (o.turn, o.filed) >= (c.lowest, c.lowest_filed) order by o.turn, o.filed limit 1) as l
+        cross join lateral (select * from paceline.wait o where o.lane = l.id
+            and (o.priority, o.place) >= (l.head_priority, l.head_place) order by o.priority, o.place limit 1) as w
+        join paceline.grp g on g.id = l.grp
+        where c.queue = p_queue and not c.paused and (p_known is null or p_known = any (c.known_by))
+            and (c.shared = '{}' or paceline.class_opens(c.shared) <= p_now)
+        order by l.turn, l.filed, w.priority, w.place limit 1;
+    return h;
+end $$;
+
+-- Whether a job starts: 1 yes, 0 stop here, null refused: it was filed where it belongs.
+create function paceline.consider(inout c paceline.choosing, h paceline.head, p_job paceline.job, out verdict int,
+    out meters bigint[], out taken bigint[]) language plpgsql as $$
+declare
+    v_cost bigint := paceline.cost_under(p_job.cost, p_job.costs, '');
+    v_closed bigint;
+    v_misfit record;
+    m paceline.meter;
+begin
+    if c.most is not null and v_cost > c.most then
+        c.skipped := c.skipped || h.lane;
+        update paceline.lane set state = 3 where id = h.lane;
+        c.budget := c.budget - 1;
+        return;
+    end if;
+    if c.room is not null and v_cost > c.room then
+        c.needs_room := v_cost;
+        verdict := 0;
+        return;
+    end if;
+    if c.also <> '{}' and paceline.max_opens(c.also,
+        (select array_agg(paceline.cost_under(p_job.cost, p_job.costs, t.name) order by t.place)
+            from unnest(c.also_names) with ordinality as t (name, place))) > c.now then
+        verdict := 0;
+        return;
+    end if;
+    select k.meters, k.taken into meters, taken from paceline.keys_for(h, p_job.cost, p_job.costs) as k;
+    select coalesce(max(greatest(paceline.opens_at(k, 1),
+        case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then k.reserved_until else 0 end)), 0)
+        into v_closed from paceline.meter k where k.id = any (meters) and k.grp <> '';
+    if v_closed > c.now then
+        -- Its group may start nothing at all now, whatever it costs.
+        c.budget := c.budget - 1;
+        perform paceline.file_until(h.lane, v_closed);
+        return;
+    end if;
+    if p_job.cost <> 1 or p_job.costs is not null then
+        select l.name, t.cost, paceline.most(k.parts) as most into v_misfit
+            from unnest(meters, taken) with ordinality as t (id, cost, place)
+            join paceline.meter k on k.id = t.id join paceline.lim l on l.id = k.lim
+            where not paceline.fits(k, t.cost) order by t.place limit 1;
+        if found then
+            perform paceline.leave(p_job);
+            c.wakes := c.wakes || paceline.end_waiting(p_job, 5, c.now, format(
+                'NeverFits: the job costs %s, but limit %s never allows more than %s', v_misfit.cost,
+                paceline.quoted(v_misfit.name), v_misfit.most), false);
+            c.budget := c.budget - 1;
+            return;
+        end if;
+    end if;
+    if paceline.max_opens(meters, taken) <= c.now then
+        verdict := 1;
+        return;
+    end if;
+    c.budget := c.budget - 1;
+    perform paceline.keep_room(h, p_job, meters, taken, c.now, c.reserved);
+    c.reserved := true;
+end $$;
+
+create function paceline.quoted(p_name text) returns text language sql immutable as $$
+    select case when strpos(p_name, '''') > 0 and strpos(p_name, '"') = 0 then '"' || p_name || '"'
+        else '''' || replace(replace(p_name, '\', '\\'), '''', '\''') || '''' end
+$$;
+
+-- Only its size is in the way of this head: nobody else starts where it lacks room, for one window at most.
+create function paceline.keep_room(h paceline.head, p_job paceline.job, p_meters bigint[], p_taken bigint[],
+    p_now bigint, p_reserved boolean) returns void language plpgsql as $$
+declare
+    v_own bigint;
+begin
+    if p_reserved and exists (select from paceline.meter where id = any (p_meters) and reserved_by = p_job.id) then
+        -- Room is kept for it already: every claim looks at it first.
+        perform paceline.file_until(h.lane, paceline.max_opens(p_meters, p_taken));
+        return;
+    end if;
+    perform paceline.save_reservation(m.id, p_job.id, false, t.cost, p_now)
+        from unnest(p_meters, p_taken) with ordinality as t (id, cost, place) join paceline.meter m on m.id = t.id
+        where paceline.opens_at(m, t.cost) > p_now;
+    select coalesce(max(paceline.opens_at(m, t.cost)), 0) into v_own
+        from unnest(p_meters, p_taken) as t (id, cost) join paceline.meter m on m.id = t.id where m.grp <> '';
+    if v_own > p_now then perform paceline.file_until(h.lane, v_own); end if;
+end $$;
+
+-- Move a job from its lane to active, charge every key, and give its group the next turn.
+create function paceline.start_job(inout c paceline.choosing, h paceline.head, p_job paceline.job, p_meters bigint[],
+    p_taken bigint[]) language plpgsql as $$
+declare
+    v_meters bigint[] := p_meters;
+    v_taken bigint[] := p_taken;
+    v_past paceline.past;
+    v_turn bigint;
+    v_queue paceline.queue;
+    v_lane record;
+    m paceline.meter;
+    v_until bigint;
+begin
+    for i in 1 .. coalesce(cardinality(c.also), 0) loop
+        if not c.also[i] = any (v_meters) then
+            v_meters := v_meters || c.also[i];
+            v_taken := v_taken || paceline.cost_under(p_job.cost, p_job.costs, c.also_names[i]);
+        end if;
+    end loop;
+    delete from paceline.wait where lane = h.lane and priority = h.priority and place = h.place;
+    select turn into v_turn from paceline.grp where id = h.grp;
+    update paceline.queue set virtual_time = greatest(virtual_time, v_turn), filings = filings + 1
+        where id = h.queue returning * into v_queue;
+    v_turn := greatest(v_turn, v_queue.virtual_time) + 65536 * case when p_job.costs is null then p_job.cost else 1 end;
+    update paceline.grp set waiting = waiting - 1, turn = v_turn, filed = v_queue.filings where id = h.grp;
+    update paceline.lane set turn = v_turn, filed = v_queue.filings, waiting = waiting - (id = h.lane)::int,
+        head_priority = case when id = h.lane then h.priority else head_priority end,
+        head_place = case when id = h.lane then h.place else head_place end where grp = h.grp;
+    for i in 1 .. cardinality(v_meters) loop
+        select * into m from paceline.meter where id = v_meters[i];
+        update paceline.meter set parts = paceline.count_start(m, v_taken[i], c.now), in_flight = in_flight + 1,
+            reserved_by = case when reserved_by = p_job.id then null else reserved_by end, seen_at = c.now
+            where id = m.id;
+    end loop;
+    if h.again then
+        delete from paceline.past where seq = p_job.seq returning * into v_past;
+    end if;
+    insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
+            due_at, progress, message, error, logs, meters, taken)
+        values (p_job.seq, p_job.space, p_job.queue, c.worker, nextval('paceline.fence'), c.now + c.lease, c.now,
+            coalesce(v_past.attempts_made, 0) + 1, coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0),
+            v_past.due_at, coalesce(v_past.progress, 0), v_past.message, v_past.error,
+            v_past.logs, nullif(v_meters, '{}'), nullif(v_taken, '{}'));
+    c.started := c.started || p_job.seq;
+    c.fences := c.fences || currval('paceline.fence');
+    if c.room is not null then
+        c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');
+    end if;
+    -- A start filled a group's key: file its lanes here and now.
+    for m in select k.* from unnest(p_meters) with ordinality as t (id, place) join paceline.meter k on k.id = t.id
+        where k.grp <> '' order by t.place
+    loop
+        v_until := paceline.opens_at(m, 1);
+        if v_until > c.now then
+            for v_lane in select l.id from paceline.grp g join paceline.lane l on l.grp = g.id
+                join paceline.class k on k.id = l.class
+                where g.name = m.grp and g.queue = any (c.queues) and l.state = 1 and l.waiting > 0
+                    and m.lim = any (k.grouped)
+            loop
+                perform paceline.file_until(v_lane.id, v_until);
+            end loop;
+        end if;
+    end loop;
+end $$;
+
+-- A job that has not started ends: cancelled, or failed because it can never start.
+create function paceline.end_waiting(p_job paceline.job, p_state int, p_now bigint, p_error text, p_empty boolean)
+returns text[] language plpgsql as $$
+declare
+    v_past paceline.past;
+begin
+    delete from paceline.past where seq = p_job.seq returning * into v_past;
+    insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
+            started_at, progress, message, error, logs, fence, cancel_asked)
+        values (p_job.seq, p_job.queue, p_state, p_now, p_now + p_job.keep, coalesce(v_past.attempts_made, 0),
+            coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0), coalesce(v_past.due_at, p_job.due_at),
+            v_past.started_at, coalesce(v_past.progress, 0), v_past.message, coalesce(p_error, v_past.error),
+            v_past.logs, coalesce(v_past.fence, 0), false);
+    return paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
+        case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now, p_empty);
+end $$;
+
+-- The next job of a queue that may start now, started; null when nobody may.
+create function paceline.take_one(inout c paceline.choosing, p_queue int, p_known int, out seq bigint)
+language plpgsql as $$
+declare
+    h paceline.head;
+    v_job paceline.job;
+    v record;
+begin
+    while c.budget > 0 loop
+        h := paceline.next_head(p_queue, p_known, c.now);
+        if h.lane is null then return; end if;
+        select * into v_job from paceline.job j where j.seq = abs(h.place);
+        select * into v from paceline.consider(c, h, v_job);
+        c := v.c;
+        if v.verdict = 0 then return; end if;
+        if v.verdict = 1 then
+            c := paceline.start_job(c, h, v_job, v.meters, v.taken);
+            seq := v_job.seq;
+            return;
+        end if;
+    end loop;
+end $$;
+
+-- End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many.
+create function paceline.take_back(p_space int, p_now bigint, p_most int, p_empty boolean, out number int,
+    out wakes text[]) language plpgsql as $$
+declare
+    v_lease paceline.lease;
+    v_job paceline.job;
+    v_permit paceline.permit;
+begin
+    number := 0;
+    wakes := '{}';
+    for v_permit in select * from paceline.permit where space = p_space and until <= p_now
+        order by until limit p_most for update skip locked
+    loop
+        number := number + 1;
+        if paceline.end_permit(v_permit, false) then wakes := wakes || '*'::text; end if;
+    end loop;
+    for v_lease in select s.* from paceline.queue q cross join lateral (
+            select * from paceline.lease o where o.queue = q.id and o.until <= p_now order by o.until limit p_most) as s
+        where q.space = p_space order by s.until, s.fence limit p_most
+    loop
+        -- Another claim that has its queue takes it back itself.
+        perform from paceline.queue where id = v_lease.queue for no key update skip locked;
+        continue when not found;
+        select * into v_lease from paceline.lease where seq = v_lease.seq and until <= p_now for update skip locked;
+        continue when not found;
+        select * into v_job from paceline.job where seq = v_lease.seq;
+        number := number + 1;
+        wakes := wakes || paceline.end_run(v_job, v_lease, 'crashed', p_now, p_now, null,
+            'the worker that ran it died: its lease ended', p_empty);
+    end loop;
+end $$;
+
+create function paceline.end_permit(p_permit paceline.permit, p_well boolean) returns boolean language plpgsql as $$
+begin
+    delete from paceline.permit where space = p_permit.space and id = p_permit.id;
+    return paceline.free(p_permit.meters, array_fill(1, array[cardinality(p_permit.meters)]),
+        array_fill(case when p_well then p_permit.started_at end, array[cardinality(p_permit.meters)]));
+end $$;
+
+create function paceline.next_lease_end(p_space int) returns bigint language sql volatile as $$
+    select coalesce(least(
+        (select min(s.until) from paceline.queue q cross join lateral (
+            select o.until from paceline.lease o where o.queue = q.id order by o.until limit 1) as s
+            where q.space = p_space),
+        (select until from paceline.permit where space = p_space order by until limit 1)), 4611686018427387904)
+$$;
+
+-- File delayed jobs whose time has come, at most so many; returns how many. One after the other, as they are due.
+create function paceline.promote_due(p_queue int, p_now bigint, p_most int) returns int language plpgsql as $$
+declare
+    v_number int;
+begin
+    with due as (
+        delete from paceline.delayed d where (d.queue, d.due_at, d.place) in (
+            select o.queue, o.due_at, o.place from paceline.delayed o where o.queue = p_queue and o.due_at <= p_now
+            order by o.due_at, o.place limit p_most)
+        returning d.*
+    ), placed as materialized (
+        select row_number() over (order by u.due_at, u.place) as i, j.task, j.grp, j.priority, j.place, u.again,
+            j.cost <> 1 or j.costs is not null as big
+        from due u cross join lateral (select * from paceline.job o where o.seq = abs(u.place) limit 1) as j
+    ), lanes as materialized (
+        select s.*, paceline.guess_lane(p_queue, s.task, s.grp) as lane
+        from (select task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head,
+            array_agg(priority) as priorities, array_agg(place) as places, array_agg(again) as agains,
+            array_agg(big) as bigs from placed group by task, grp order by min(i)) as s
+    ), waits as (
+        insert into paceline.wait (lane, priority, place, again, big)
+            select l.lane, u.priority, u.place, u.again, u.big
+            from lanes l, unnest(l.priorities, l.places, l.agains, l.bigs) as u (priority, place, again, big)
+    ), arrivals as (
+        insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
+            select p_queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first
+    )
+    select count(*) into v_number from placed;
+    if v_number > 0 then perform paceline.fold(p_queue); end if;
+    return v_number;
+end $$;
+
+-- Jobs that a limit is kept free for go first; reservations that no longer hold are given up.
+create function paceline.serve_reserved(inout c paceline.choosing, p_queues int[], p_knowns int[], p_slots int)
+language plpgsql as $$
+declare
+    v_kept record;
+    m paceline.meter;
+    v_job paceline.job;
+    h paceline.head;
+    v_place int;
+    v_opens bigint;
+    v_keys record;
+    v record;
+begin
+    for v_kept in select k.id from paceline.meter k join paceline.lim l on l.id = k.lim
+        where l.space = c.space and k.reserved_by is not null order by k.reserved_at
+    loop
+        select * into m from paceline.meter where id = v_kept.id for no key update;
+        if m.reserved_by is null then
+            perform paceline.give_up(c.space, m);
+            continue;
+        end if;
+        if m.reserved_permit and c.now < m.reserved_deadline then
+            if m.reserved_until <= c.now then
+                update paceline.meter set reserved_until = m.reserved_deadline where id = m.id;
+            end if;
+            continue;
+        end if;
+        h := null;
+        select * into v_job from paceline.job where space = c.space and id = m.reserved_by;
+        if found and not m.reserved_permit then h := paceline.head_if_first(v_job); end if;
+        if h.lane is null or c.now >= m.reserved_deadline or not paceline.still_reserves(h, v_job, c.now) then
+            perform paceline.give_up(c.space, m);
+            continue;
+        end if;
+        select * into v_keys from paceline.keys_for(h, v_job.cost, v_job.costs);
+        perform paceline.save_reservation(k.id, v_job.id, false, t.cost, c.now)
+            from unnest(v_keys.meters, v_keys.taken) with ordinality as t (id, cost, place)
+            join paceline.meter k on k.id = t.id
+            where k.reserved_by is null and paceline.opens_at(k, t.cost) > c.now;
+        v_opens := paceline.max_opens(v_keys.meters, v_keys.taken);
+        update paceline.meter set reserved_until = case when v_opens > c.now then least(v_opens, reserved_deadline)
+            else reserved_deadline end where id = m.id;
+        v_place := array_position(p_queues, h.queue);
+        if v_opens <= c.now and v_place is not null and cardinality(c.started) < p_slots
+            and exists (select from paceline.class k where k.id = h.class and not k.paused
+                and (p_knowns[v_place] is null or p_knowns[v_place] = any (k.known_by)))
+            and not exists (select from paceline.meter k where k.id = any (v_keys.meters) and k.reserved_by <> v_job.id)
+        then
+            select * into v from paceline.consider(c, h, v_job);
+            c := v.c;
+            if v.verdict = 1 then
+                c := paceline.start_job(c, h, v_job, v.meters, v.taken);
+                c.wakes := c.wakes || '*'::text;
+            end if;
+        end if;
+    end loop;
+end $$;
+
+-- The lane of a waiting job, if the job is its head.
+create function paceline.head_if_first(p_job paceline.job) returns paceline.head language plpgsql as $$
+declare
+    h paceline.head;
+begin
+    -- A queue that is not locked may change under our eyes: its own claims decide.
+    select l.id, l.queue, k.id, l.grp, g.name, k.shared, k.grouped, w.priority, w.place, w.again into h
+        from paceline.task t, paceline.grp g, paceline.lane l, paceline.class k,
+            lateral (select * from paceline.wait o where o.lane = l.id order by o.priority, o.place limit 1) as w
+        where t.queue = p_job.queue and t.name = p_job.task and g.queue = p_job.queue
+            and g.name = coalesce(p_job.grp, '') and l.grp = g.id and l.class = t.class and k.id = t.class
+            and w.place = p_job.place;
+    return h;
+end $$;
+
+-- A reservation lasts while its job is next in its lane and nothing but its size keeps it from starting.
+create function paceline.still_reserves(h paceline.head, p_job paceline.job, p_now bigint) returns boolean
+language plpgsql as $$
+declare
+    v_keys record;
+begin
+    if exists (select from paceline.queue where id = h.queue and paused)
+        or exists (select from paceline.class where id = h.class and paused)
+        or exists (select from paceline.lane where id = h.lane and state = 4) then
+        return false;
+    end if;
+    select * into v_keys from paceline.keys_for(h, p_job.cost, p_job.costs);
+    return not exists (select from unnest(v_keys.meters, v_keys.taken) as t (id, cost)
+        join paceline.meter m on m.id = t.id
+        where paceline.opens_at(m, t.cost) > p_now and not paceline.lacks_only_room(m, t.cost, p_now));
+end $$;
+
+-- Room that was kept is free for everybody; lanes of queues that are not ours are told by an arrival.
+create function paceline.give_up(p_space int, m paceline.meter) returns void language plpgsql as $$
+begin
+    update paceline.meter set reserved_by = null, reserved_permit = false where id = m.id;
+    if m.grp <> '' then
+        insert into paceline.arrival (queue, what, lim, grp)
+            select g.queue, 2, m.lim, m.grp from paceline.grp g join paceline.queue q on q.id = g.queue
+            where g.name = m.grp and q.space = p_space;
+        perform paceline.look_again(q.id, m.lim, m.grp, 2) from paceline.queue q
+            where q.id in (select o.id from paceline.queue o where o.space = p_space for no key update skip locked);
+    end if;
+end $$;
+
+-- The earliest instant at which a claim could give more than this one did, as far as time decides.
+create function paceline.next_at(p_queue paceline.queue, p_known int) returns bigint language plpgsql as $$
+declare
+    v_at bigint := 4611686018427387904;
+    v_shared bigint;
+    v_until bigint;
+    v_class paceline.class;
+begin
+    select due_at into v_at from paceline.delayed where queue = p_queue.id order by due_at limit 1;
+    v_at := coalesce(v_at, 4611686018427387904);
+    if p_queue.paused then return v_at; end if;
+    for v_class in select * from paceline.class where queue = p_queue.id and not paused
+        and (p_known is null or p_known = any (known_by))
+    loop
+        v_shared := case when v_class.shared = '{}' then 0 else paceline.class_opens(v_class.shared) end;
+        if v_shared >= 4611686018427387904 then
+            update paceline.meter set awaited = true
+                where lim = any (v_class.shared) and grp = '' and not awaited;
+            continue;
+        end if;
+        if exists (select from paceline.lane where class = v_class.id and state = 1 and waiting > 0
+            and (turn, filed) >= (v_class.lowest, v_class.lowest_filed)) then
+            v_at := least(v_at, v_shared);
+        else
+            select until into v_until from paceline.lane
+                where class = v_class.id and state = 2 and waiting > 0 order by until limit 1;
+            if found then v_at := least(v_at, greatest(v_shared, v_until)); end if;
+        end if;
+    end loop;
+    return v_at;
+end $$;
+
+-- The number under which a queue knows a set of tasks; null for all of them.
+create function paceline.know(p_queue int, p_tasks text[]) returns int language plpgsql as $$
+declare
+    v_number int;
+begin
+    if p_tasks is null then return null; end if;
+    select number into v_number from paceline.taskset where queue = p_queue and tasks = p_tasks;
+    if found then return v_number; end if;
+    -- Tasks that some worker does not know form classes of their own, so that they never hide others.
+    insert into paceline.taskset (queue, number, tasks)
+        select p_queue, coalesce(max(number), 0) + 1, p_tasks from paceline.taskset where queue = p_queue
+        returning number into v_number;
+    perform paceline.reclassify(p_queue);
+    return v_number;
+end $$;
+
+create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
+    wakes text[], seqs bigint[], replayed boolean);
+
+create function paceline.claim(
+    p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
+    p_tasks text[], p_also text[], p_room bigint, p_most bigint,
+    p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
+    p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
+) returns paceline.claim_head language plpgsql
+/* by index */ as $$
+declare
+    v_answer paceline.claim_head;
+    c paceline.choosing;
+    v_last paceline.last_claim;
+    v_queue paceline.queue;
+    v_knowns int[] := '{}';
+    v_ended paceline.ended;
+    v_back record;
+    v_place int;
+    v_name text;
+    v_one record;
+    v_limits int[];
+    v_also bigint;
+    v_guard bigint;
+    v_expiry bigint;
+begin
+    if current_setting('transaction_isolation') <> 'read committed' then
+        perform paceline.fail('isolation', jsonb_build_object('error', 'isolation'));
+    end if;
+    c.now := coalesce(p_now, paceline.clock_us());
+    perform paceline.expire(p_space, c.now);
+    if cardinality(p_ids) > 0 then perform paceline.lock_for_finish(p_space, p_ids, p_holds); end if;
+    perform from paceline.queue where id = any (p_queues) order by id for no key update;
+    select * into v_last from paceline.last_claim where space = p_space and worker = p_worker;
+    if p_claim_id <> '' and v_last.claim_id = p_claim_id then
+        -- The same claim asked again, because its answer was lost: those of its jobs that still run.
+        v_answer.instant := greatest(c.now, (select max(seen_at) from paceline.queue where id = any (p_queues)));
+        v_answer.again_at := v_answer.instant;
+        v_answer.replayed := true;
+        v_answer.lost := '{}';
+        v_answer.wakes := '{}';
+        v_answer.guard := 4611686018427387904;
+        v_answer.needs_room := 0;
+        select coalesce(array_agg(s.seq order by t.place), '{}') into v_answer.seqs
+            from unnest(v_last.seqs, v_last.fences) with ordinality as t (seq, fence, place)
+            join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
+        return v_answer;
+    end if;
+    p_empty := paceline.wants_empty(p_space, p_empty);
+    foreach v_name in array p_also loop
+        perform paceline.require_limit(p_space, v_name);
+    end loop;
+    c.also := '{}';
+    c.also_names := '{}';
+    -- All shared keys that may be looked at are locked together and in order.
+    select coalesce(array_agg(distinct l), '{}') into v_limits from (
+        select unnest(k.shared) as l from paceline.class k where k.queue = any (p_queues)
+        union select id from paceline.lim where space = p_space and name = any (p_also)) as s;
+    if v_limits <> '{}' then
+        perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
+            where not exists (select from paceline.meter m where m.lim = t.id and m.grp = '');
+        perform from paceline.meter where grp = '' and lim = any (v_limits) order by id for no key update;
+    end if;
+    -- The time, now that the locks are held; it stands still rather than go back.
+    c.now := greatest(coalesce(p_now, paceline.clock_us()),
+        (select max(seen_at) from paceline.queue where id = any (p_queues)),
+        (select max(seen_at) from paceline.meter where lim = any (v_limits) and grp = ''));
+    if p_also <> '{}' then
+        select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
+            into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
+            join paceline.lim l on l.space = p_space and l.name = t.name;
+    end if;
+    c.space := p_space;
+    c.queues := p_queues;
+    c.worker := p_worker;
+    c.lease := p_lease;
+    c.room := p_room;
+    c.most := p_most;
+    c.needs_room := 0;
+    c.started := '{}';
+    c.fences := '{}';
+    c.skipped := '{}';
+    c.wakes := '{}';
+    v_answer.lost := '{}';
+    if cardinality(p_ids) > 0 then
+        v_ended := paceline.end_runs(p_space, c.now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
+            p_opens, p_holds, p_empty);
+        v_answer.lost := v_ended.lost;
+        c.wakes := v_ended.wakes;
+    end if;
+    for i in 1 .. cardinality(p_queues) loop
+        v_knowns := v_knowns || paceline.know(p_queues[i], p_tasks);
+    end loop;
+    c.budget := 2 * p_slots + 64;
+    select * into v_back from paceline.take_back(p_space, c.now, c.budget, p_empty);
+    c.budget := c.budget - v_back.number;
+    c.wakes := c.wakes || v_back.wakes;
+    for i in 1 .. cardinality(p_queues) loop
+        perform paceline.fold(p_queues[i]);
+        c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
+    end loop;
+    -- Classes that came into being just now bring keys that are not locked yet.
+    perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
+        where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
+    -- Lanes whose time has come are ready.
+    with due as (
+        select s.id from paceline.class k cross join lateral (select o.id, o.until, o.filed from paceline.lane o
+            where o.class = k.id and o.state = 2 and o.waiting > 0 and o.until <= c.now
+            order by o.until, o.filed limit greatest(c.budget, 0)) as s
+        where k.queue = any (p_queues) order by array_position(p_queues, k.queue), k.id, s.until, s.filed
+        limit greatest(c.budget, 0)
+    ), changed as (
+        update paceline.lane l set state = 1 from due where l.id = due.id returning l.class, l.turn, l.filed
+    ), lowered as (
+        update paceline.class k set lowest = s.first[1], lowest_filed = s.first[2]
+            from (select class, min(array[turn, filed]) as first from changed group by class) as s
+            where k.id = s.class and (k.lowest, k.lowest_filed) > (s.first[1], s.first[2])
+    )
+    select c.budget - count(*) into c.budget from changed;
+    c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
+        where l.space = p_space and m.reserved_by is not null);
+    if c.reserved then
+        c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
+    end if;
+    -- One job from each queue in turn, until the slots are full or nobody may start.
+    select coalesce(array_agg(t.place order by t.place), '{}') into c.active
+        from unnest(p_queues) with ordinality as t (id, place)
+        join paceline.queue q on q.id = t.id where not q.paused;
+    c.turn := 1;
+    if not c.reserved and c.also = '{}' and c.room is null and c.most is null then
+        select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
+        c := v_one.c;
+    end if;
+    while c.active <> '{}' and cardinality(c.started) < p_slots loop
+        exit when c.also <> '{}'
+            and paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])) > c.now;
+        if c.turn > cardinality(c.active) then c.turn := 1; end if;
+        v_place := c.active[c.turn];
+        select * into v_one from paceline.take_one(c, p_queues[v_place], v_knowns[v_place]);
+        c := v_one.c;
+        if v_one.seq is null then
+            c.active := array_remove(c.active, v_place);
+            exit when c.needs_room > 0;
+        else
+            c.turn := c.turn + 1;
+        end if;
+    end loop;
+    select guard, next_expiry into v_guard, v_expiry from paceline.space where id = p_space;
+    v_answer.again_at := least(paceline.next_lease_end(p_space), v_expiry);
+    if c.budget <= 0 then
+        v_answer.again_at := c.now;
+    else
+        v_also := coalesce(paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])), 0);
+        if v_also >= 4611686018427387904 then
+            update paceline.meter set awaited = true where id = any (c.also) and not awaited;
+        end if;
+        if cardinality(c.started) >= p_slots then
+            v_answer.again_at := least(v_answer.again_at, greatest(v_also, c.now));
+        else
+            for i in 1 .. cardinality(p_queues) loop
+                select * into v_queue from paceline.queue where id = p_queues[i];
+                v_answer.again_at := least(v_answer.again_at,
+                    greatest(paceline.next_at(v_queue, v_knowns[i]), v_also));
+            end loop;
+            v_answer.again_at := greatest(v_answer.again_at, c.now);
+        end if;
+    end if;
+    if c.skipped <> '{}' then
+        update paceline.lane set state = 1 where id = any (c.skipped) and state = 3 and waiting > 0;
+        perform paceline.forget_lowest(p_queues);
+    end if;
+    perform paceline.log_starts(c.started, c.now);
+    update paceline.queue set seen_at = c.now where id = any (p_queues) and seen_at < c.now;
+    insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
+        values (p_space, p_worker, p_claim_id, c.started, c.fences)
+        on conflict (space, worker) do update set claim_id = excluded.claim_id, seqs = excluded.seqs,
+            fences = excluded.fences;
+    v_answer.instant := c.now;
+    v_answer.needs_room := c.needs_room;
+    v_answer.guard := v_guard;
+    v_answer.wakes := c.wakes;
+    perform paceline.tell(p_space, c.wakes);
+    v_answer.seqs := c.started;
+    v_answer.replayed := false;
+    return v_answer;
+end $$;
+
+create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns void language sql as $$
+    insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
+        select j.queue, p_now, array_agg(j.id order by t.place), array_agg(j.task order by t.place),
+            array_agg(j.grp order by t.place), array_agg(j.cost order by t.place),
+            case when bool_or(j.costs is not null) then array_agg(j.costs order by t.place) end
+        from unnest(p_seqs) with ordinality as t (seq, place)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j group by j.queue
+$$;

@@ -1,0 +1,299 @@
+-- What operators do to jobs and queues: move, pause, drain, clean, obliterate, prune. Each locks its queues first.
+
+-- Where a job is: 1 waiting, 2 delayed, 3 active, 4 completed, 5 failed, 6 cancelled, as those see it who look.
+create function paceline.state_of(p_job paceline.job, p_now bigint) returns int language sql volatile as $$
+    select case when exists (select from paceline.lease where seq = p_job.seq) then 3
+        else coalesce((select d.state from paceline.done d where d.seq = p_job.seq)::int,
+            case when coalesce((select p.due_at from paceline.past p where p.seq = p_job.seq), p_job.due_at) > p_now
+                then 2 else 1 end) end
+$$;
+
+create function paceline.lock_and_fold(p_queues int[]) returns void language plpgsql as $$
+begin
+    perform from paceline.queue where id = any (p_queues) order by id for no key update;
+    perform paceline.fold(t.id) from (select unnest(p_queues) as id order by 1) as t;
+end $$;
+
+-- All or none: every job is checked before the first one moves.
+create function paceline.move(p_space int, p_now bigint, p_ids text[], p_move text, p_states int[], p_empty boolean)
+returns text[] language plpgsql /* by index */ as $$
+declare
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_id text;
+    v_job paceline.job;
+    v_jobs bigint[] := '{}';
+    v_state int;
+    v_wakes text[] := '{}';
+begin
+    perform paceline.expire(p_space, v_now);
+    perform paceline.lock_and_fold(coalesce((select array_agg(distinct queue) from paceline.job
+        where space = p_space and id = any (p_ids)), '{}'));
+    v_now := coalesce(p_now, paceline.clock_us());
+    for v_id in select t.id from unnest(p_ids) with ordinality as t (id, place) group by t.id order by min(t.place) loop
+        select * into v_job from paceline.job where space = p_space and id = v_id;
+        if not found then
+            perform paceline.fail('not found', jsonb_build_object('error', 'not found', 'id', v_id));
+        end if;
+        v_jobs := v_jobs || v_job.seq;
+    end loop;
+    for v_job in select j.* from unnest(v_jobs) with ordinality as t (seq, place)
+        join paceline.job j on j.seq = t.seq order by t.place
+    loop
+        -- A run that ends at this very moment has ended before or after.
+        perform from paceline.lease where seq = v_job.seq for update;
+        v_state := paceline.state_of(v_job, v_now);
+        if not v_state = any (p_states) then
+            perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed', 'id', v_job.id,
+                'state', v_state, 'move', p_move));
+        end if;
+    end loop;
+    for v_job in select j.* from unnest(v_jobs) with ordinality as t (seq, place)
+        join paceline.job j on j.seq = t.seq order by t.place
+    loop
+        v_wakes := v_wakes || paceline.move_one(v_job, p_move, v_now, paceline.wants_empty(p_space, p_empty));
+    end loop;
+    perform paceline.tell(p_space, v_wakes);
+    return v_wakes;
+end $$;
+
+create function paceline.move_one(p_job paceline.job, p_move text, p_now bigint, p_empty boolean) returns text[]
+language plpgsql as $$
+declare
+    v_wakes text[] := paceline.drop_reservations(p_job.space, p_job.id, false);
+    v_worker text;
+    v_done paceline.done;
+    v_uniq record;
+begin
+    if p_move = 'cancel' then
+        update paceline.lease set cancel_asked = true where seq = p_job.seq returning worker into v_worker;
+        if found then
+            v_wakes := v_wakes || ('w' || v_worker);
+        else
+            perform paceline.leave(p_job);
+            v_wakes := v_wakes || paceline.end_waiting(p_job, 6, p_now, null, p_empty);
+        end if;
+    elsif p_move = 'promote' then
+        perform paceline.leave(p_job);
+        insert into paceline.past as p (seq, attempts_made, crashes, returns, due_at, progress, fence)
+            values (p_job.seq, 0, 0, 0, p_now, 0, 0) on conflict (seq) do update set due_at = excluded.due_at;
+        perform paceline.arrive(p_job, p_now, p_now, true);
+    elsif p_move = 'retry' then
+        delete from paceline.done where seq = p_job.seq returning * into v_done;
+        insert into paceline.past (seq, attempts_made, crashes, returns, due_at, progress, fence, logs)
+            values (p_job.seq, 0, 0, 0, p_now, 0, v_done.fence, v_done.logs);
+        if p_job.uniq is not null then
+            insert into paceline.uniq (queue, key, seq, until)
+                values (p_job.queue, p_job.uniq, p_job.seq, p_job.uniq_until) on conflict (queue, key) do nothing;
+        end if;
+        perform paceline.arrive(p_job, p_now, p_now, true);
+    else
+        v_wakes := v_wakes || paceline.remove_jobs(p_job.space, array[p_job.seq]);
+    end if;
+    return v_wakes || ('q' || p_job.queue);
+end $$;
+
+-- Delete jobs that do not run. Needs the locks of their queues, and everything folded in.
+create function paceline.remove_jobs(p_space int, p_seqs bigint[]) returns text[] language plpgsql as $$
+declare
+    v_job paceline.job;
+    v_wakes text[] := '{}';
+begin
+    for v_job in select j.* from paceline.job j where j.seq = any (p_seqs) order by j.seq loop
+        if not exists (select from paceline.lease where seq = v_job.seq)
+            and not exists (select from paceline.done where seq = v_job.seq) then
+            perform paceline.leave(v_job);
+            v_wakes := v_wakes || paceline.drop_reservations(p_space, v_job.id, false);
+        end if;
+        if v_job.uniq is not null then
+            delete from paceline.uniq where ctid in (select u.ctid from paceline.uniq u where u.queue = v_job.queue
+                and u.key = v_job.uniq and u.seq = v_job.seq for update skip locked);
+        end if;
+    end loop;
+    select v_wakes || coalesce(array_agg(distinct 'j' || w.id), '{}') into v_wakes from paceline.waiter w
+        where w.space = p_space and w.id in (select id from paceline.job where seq = any (p_seqs));
+    delete from paceline.lease where seq = any (p_seqs);
+    delete from paceline.done where seq = any (p_seqs);
+    delete from paceline.past where seq = any (p_seqs);
+    delete from paceline.job where seq = any (p_seqs);
+    return v_wakes;
+end $$;
+
+create function paceline.move_all(p_space int, p_now bigint, p_queue int, p_state int, p_move text, p_states int[],
+    p_empty boolean, out number int, out wakes text[]) language plpgsql /* by index */ as $$
+declare
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_job paceline.job;
+begin
+    perform paceline.lock_and_fold(array[p_queue]);
+    number := 0;
+    wakes := '{}';
+    if not p_state = any (p_states) then
+        perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed',
+            'id', (select name from paceline.queue where id = p_queue), 'state', p_state, 'move', p_move));
+    end if;
+    for v_job in select j.* from paceline.job j where j.queue = p_queue order by j.seq loop
+        if paceline.state_of(v_job, v_now) = p_state then
+            number := number + 1;
+            wakes := wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
+        end if;
+    end loop;
+    perform paceline.tell(p_space, array(select distinct unnest(wakes)));
+end $$;
+
+-- Remove what has not started.
+create function paceline.drain(p_space int, p_queue int, out number int, out wakes text[]) language plpgsql /* by index */ as $$
+declare
+    v_seqs bigint[];
+begin
+    perform paceline.lock_and_fold(array[p_queue]);
+    select coalesce(array_agg(j.seq), '{}') into v_seqs from paceline.job j where j.queue = p_queue
+        and not exists (select from paceline.lease s where s.seq = j.seq)
+        and not exists (select from paceline.done d where d.seq = j.seq);
+    number := cardinality(v_seqs);
+    wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
+    perform paceline.tell(p_space, wakes);
+end $$;
+
+create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, out number int,
+    out wakes text[]) language plpgsql /* by index */ as $$
+declare
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_seqs bigint[];
+begin
+    perform paceline.lock_and_fold(array[p_queue]);
+    select coalesce(array_agg(r.seq), '{}') into v_seqs
+        from (select j.seq, paceline.state_of(j, v_now) as state, j.created_at,
+            coalesce(p.due_at, j.due_at) as due_at, d.finished_at
+            from paceline.job j left join paceline.past p on p.seq = j.seq left join paceline.done d on d.seq = j.seq
+            where j.queue = p_queue) as r
+        where r.state = p_state and v_now - case when r.finished_at is not null then r.finished_at
+            when r.state = 2 then r.created_at else r.due_at end > p_older;
+    number := cardinality(v_seqs);
+    wakes := paceline.remove_jobs(p_space, v_seqs);
+    perform paceline.tell(p_space, wakes);
+end $$;
+
+-- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
+create function paceline.obliterate(p_space int, p_queue int, p_force boolean, out number int, out wakes text[])
+language plpgsql /* by index */ as $$
+declare
+    v_queue paceline.queue;
+    v_seqs bigint[];
+    v_lease paceline.lease;
+    v_meter bigint;
+begin
+    perform paceline.lock_and_fold(array[p_queue]);
+    select * into v_queue from paceline.queue where id = p_queue;
+    wakes := '{}';
+    if not p_force and exists (select from paceline.lease where queue = p_queue) then
+        perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed', 'id', v_queue.name, 'state', 3,
+            'move', 'obliterate while active jobs exist (stop the workers or use force=True)'));
+    end if;
+    for v_lease in select * from paceline.lease where queue = p_queue order by seq for update loop
+        if v_lease.meters is not null and paceline.free(v_lease.meters,
+            array_fill(1, array[cardinality(v_lease.meters)]), null) then
+            wakes := wakes || '*'::text;
+        end if;
+    end loop;
+    select coalesce(array_agg(seq), '{}') into v_seqs from paceline.job where queue = p_queue;
+    number := cardinality(v_seqs);
+    wakes := wakes || paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
+    delete from paceline.arrival where queue = p_queue and what > 0;
+    delete from paceline.lane where queue = p_queue;
+    delete from paceline.grp where queue = p_queue;
+    delete from paceline.task where queue = p_queue;
+    delete from paceline.taskset where queue = p_queue;
+    delete from paceline.class where queue = p_queue;
+    delete from paceline.start where queue = p_queue;
+    update paceline.queue set virtual_time = 0, filings = 0, paused = false where id = p_queue;
+    for v_meter in select m.id from paceline.meter m join paceline.lim l on l.id = m.lim
+        where l.space = p_space and l.queues = array[v_queue.name] order by m.grp <> '', m.id for no key update of m
+    loop
+        perform paceline.clear_meter(v_meter);
+    end loop;
+    perform paceline.tell(p_space, wakes);
+end $$;
+
+-- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
+create function paceline.pause(p_queue int, p_task text, p_group text, p_paused boolean) returns void
+language plpgsql /* by index */ as $$
+declare
+    v_grp paceline.grp;
+begin
+    perform paceline.lock_and_fold(array[p_queue]);
+    if p_group is not null then
+        insert into paceline.grp (queue, name, paused) values (p_queue, p_group, p_paused)
+            on conflict (queue, name) do update set paused = excluded.paused returning * into v_grp;
+        update paceline.lane set state = case when p_paused then 4 else 1 end
+            where grp = v_grp.id and (p_paused or waiting > 0);
+        perform paceline.forget_lowest(array[p_queue]);
+    end if;
+    if p_task is not null then
+        insert into paceline.task (queue, name, paused) values (p_queue, p_task, p_paused)
+            on conflict (queue, name) do update set paused = excluded.paused;
+        perform paceline.reclassify(p_queue);
+    end if;
+    if p_group is null and p_task is null then
+        update paceline.queue set paused = p_paused where id = p_queue;
+    end if;
+    perform paceline.tell(q.space, array['q' || q.id]) from paceline.queue q where q.id = p_queue;
+end $$;
+
+-- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; at most so many a call.
+create function paceline.prune(p_space int, p_now bigint, p_most int) returns int language plpgsql /* by index */ as $$
+declare
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_seqs bigint[];
+    v_queue paceline.queue;
+    v_oldest bigint;
+    m paceline.meter;
+begin
+    perform paceline.expire(p_space, v_now);
+    select coalesce(array_agg(s.seq), '{}') into v_seqs from (
+        select d.seq from paceline.done d join paceline.queue q on q.id = d.queue and q.space = p_space
+        where d.forget_at < v_now order by d.forget_at limit p_most for update of d skip locked) as s;
+    delete from paceline.uniq u using paceline.job j where j.seq = any (v_seqs) and j.uniq is not null
+        and u.queue = j.queue and u.key = j.uniq and u.seq = j.seq;
+    delete from paceline.done where seq = any (v_seqs);
+    delete from paceline.job where seq = any (v_seqs);
+    v_oldest := v_now - paceline.longest_window(p_space);
+    for v_queue in select * from paceline.queue where space = p_space order by id for no key update skip locked loop
+        -- So many starts of a queue are kept to look at, beyond those that limits still count.
+        delete from paceline.start s where s.queue = v_queue.id and s.at < least(v_oldest, (
+            select o.at from (select t.at, sum(cardinality(t.jobs)) over (order by t.at desc, t.id desc) as n
+                from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1));
+        delete from paceline.lane l using paceline.grp g where l.queue = v_queue.id and l.waiting = 0 and g.id = l.grp
+            and g.name <> '';
+        delete from paceline.grp g where g.queue = v_queue.id and g.waiting = 0 and not g.paused and g.name <> ''
+            and g.turn <= v_queue.virtual_time + 65536 and not exists (select from paceline.lane l where l.grp = g.id);
+        delete from paceline.gate where ctid in (select k.ctid from paceline.gate k where k.queue = v_queue.id
+            and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
+            and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)
+            for update skip locked);
+    end loop;
+    for m in select k.* from paceline.meter k join paceline.lim l on l.id = k.lim
+        where l.space = p_space and k.grp <> '' order by k.id for no key update of k skip locked
+    loop
+        if paceline.forgettable(m, v_now) and not exists (select from paceline.grp g
+            join paceline.queue q on q.id = g.queue and q.space = p_space
+            join paceline.lane l on l.grp = g.id and l.waiting > 0 join paceline.class c on c.id = l.class
+            where g.name = m.grp and m.lim = any (c.grouped)) then
+            delete from paceline.spent where meter = m.id;
+            delete from paceline.meter where id = m.id;
+        end if;
+    end loop;
+    delete from paceline.last_word where space = p_space and at < v_now - 60000000;
+    delete from paceline.waiter where space = p_space and until < v_now;
+    return cardinality(v_seqs);
+end $$;
+
+create function paceline.longest_window(p_space int) returns bigint language sql stable as $$
+    select greatest(60000000, max(case part ->> 'kind' when 'rate'
+            then (part ->> 'per')::bigint + coalesce((part ->> 'guard')::bigint, 0)
+        when 'delay' then (part ->> 'gap')::bigint when 'spacing' then (part ->> 'per')::bigint end))
+    from (
+        select kind from paceline.lim where space = p_space
+        union all select o.value from paceline.lim l, jsonb_each(l.overrides) as o where l.space = p_space
+        union all select o.kind from paceline.override o join paceline.lim l on l.id = o.lim where l.space = p_space
+    ) as k, jsonb_array_elements(k.kind) as part
+$$;

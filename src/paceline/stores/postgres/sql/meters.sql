@@ -1,0 +1,223 @@
+-- Keys: found or made, changed, held; and lanes that wait for them.
+
+create function paceline.fail(p_what text, p_detail jsonb) returns void language plpgsql as $$
+begin
+    raise exception '%', p_what using errcode = 'PL001', detail = p_detail::text;
+end $$;
+
+create function paceline.clock_us() returns bigint language sql volatile as $$
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+$$;
+
+create function paceline.cost_under(p_cost bigint, p_costs jsonb, p_limit text) returns bigint
+language sql immutable as $$
+    select case when p_costs is null then p_cost else coalesce((p_costs ->> p_limit)::bigint, 1) end
+$$;
+
+create function paceline.require_limit(p_space int, p_name text) returns paceline.lim language plpgsql as $$
+declare
+    v_lim paceline.lim;
+begin
+    select * into v_lim from paceline.lim where space = p_space and name = p_name;
+    if not found then
+        perform paceline.fail('no limit', jsonb_build_object('error', 'no limit', 'limit', p_name, 'known',
+            (select coalesce(jsonb_agg(name order by name), '[]') from paceline.lim where space = p_space)));
+    end if;
+    return v_lim;
+end $$;
+
+-- The numbers of one key: the operator's word first, then what code declared.
+create function paceline.kind_of(p_lim paceline.lim, p_grp text) returns jsonb language plpgsql stable as $$
+declare
+    v_kind jsonb;
+begin
+    select o.kind into v_kind from paceline.override o
+        where o.lim = p_lim.id and o.grp in (p_grp, '') order by o.grp desc limit 1;
+    if v_kind is not null then return v_kind; end if;
+    if p_grp <> '' and p_lim.overrides ? p_grp then return p_lim.overrides -> p_grp; end if;
+    return p_lim.kind;
+end $$;
+
+-- The key of a limit, made when first needed. Whoever holds the locks in their order may wait for it.
+create function paceline.meter_of(p_lim int, p_grp text) returns paceline.meter language plpgsql as $$
+declare
+    m paceline.meter;
+    v_lim paceline.lim;
+    v_kind jsonb;
+    v_parts bigint[];
+begin
+    select * into m from paceline.meter where lim = p_lim and grp = p_grp for no key update;
+    if found then return m; end if;
+    select * into v_lim from paceline.lim where id = p_lim;
+    if not found then return null; end if;
+    v_kind := paceline.kind_of(v_lim, p_grp);
+    v_parts := paceline.new_parts(v_kind);
+    insert into paceline.meter (lim, grp, kind, parts, slots, hold_until, hold_reason)
+        values (p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), v_lim.held_until, v_lim.held_reason)
+        on conflict (lim, grp) do nothing;
+    select * into m from paceline.meter where lim = p_lim and grp = p_grp for no key update;
+    return m;
+end $$;
+
+create function paceline.require_key(p_space int, p_name text, p_grp text) returns paceline.meter language plpgsql as $$
+declare
+    v_lim paceline.lim := paceline.require_limit(p_space, p_name);
+begin
+    if not (v_lim.queues is not null and cardinality(v_lim.queues) = 0) and v_lim.by_group <> (p_grp <> '') then
+        perform paceline.fail('wrong group', jsonb_build_object('error', 'wrong group', 'limit', p_name,
+            'group', nullif(p_grp, ''), 'by_group', v_lim.by_group));
+    end if;
+    return paceline.meter_of(v_lim.id, p_grp);
+end $$;
+
+create function paceline.save_reservation(p_meter bigint, p_by text, p_permit boolean, p_cost bigint, p_now bigint)
+returns void language plpgsql as $$
+declare
+    m paceline.meter;
+begin
+    select * into m from paceline.meter where id = p_meter;
+    update paceline.meter set reserved_by = p_by, reserved_permit = p_permit,
+        reserved_until = paceline.opens_at(m, p_cost), reserved_deadline = p_now + paceline.longest_rate(m.parts),
+        reserved_at = nextval('paceline.filing') where id = p_meter;
+end $$;
+
+-- Lanes under a key, in one queue: those of its group whose class meets the limit.
+-- p_what 1: parked ones are ready again; 2: blocked ones too. Needs the queue's lock. True when there was one.
+create function paceline.look_again(p_queue int, p_lim int, p_grp text, p_what int) returns boolean
+language plpgsql as $$
+begin
+    if p_grp = '' then
+        update paceline.lane l set state = 1 from paceline.class c
+            where c.queue = p_queue and p_lim = any (c.grouped) and l.class = c.id and l.waiting > 0
+            and (l.state = 3 or (l.state = 2 and p_what = 2));
+    else
+        update paceline.lane l set state = 1 from paceline.grp g, paceline.class c
+            where g.queue = p_queue and g.name = p_grp and l.grp = g.id and c.id = l.class
+            and p_lim = any (c.grouped) and l.waiting > 0 and (l.state = 3 or (l.state = 2 and p_what = 2));
+    end if;
+    if not found then return false; end if;
+    perform paceline.forget_lowest(array[p_queue]);
+    return true;
+end $$;
+
+-- Lanes were filed as ready at any turn: the next claim looks from the beginning.
+create function paceline.forget_lowest(p_queues int[]) returns void language sql as $$
+    update paceline.class set lowest = 0, lowest_filed = 0 where queue = any (p_queues) and lowest > 0
+$$;
+
+-- The numbers, the hold or the starts of a limit changed: whoever waits for it looks again. Needs all queue locks.
+create function paceline.limit_opened(p_space int, p_lim int, p_grp text) returns void language sql as $$
+    select paceline.look_again(q.id, p_lim, p_grp, 2) from paceline.queue q where q.space = p_space order by q.id
+$$;
+
+create function paceline.lock_queues(p_space int) returns void language plpgsql as $$
+begin
+    perform from paceline.queue where space = p_space order by id for no key update;
+end $$;
+
+-- Give the keys of a limit the numbers that hold now.
+create function paceline.renew(p_lim paceline.lim) returns void language sql as $$
+    select paceline.change_meter(m.id, paceline.kind_of(p_lim, m.grp))
+    from (select * from paceline.meter where lim = p_lim.id order by grp <> '', id) as m
+$$;
+
+-- Overrides whose time is over end. Called first in every step, before any lock.
+create function paceline.expire(p_space int, p_now bigint) returns boolean language plpgsql as $$
+declare
+    v_lim paceline.lim;
+    v_over record;
+begin
+    perform from paceline.space where id = p_space and next_expiry <= p_now;
+    if not found then return false; end if;
+    perform paceline.lock_queues(p_space);
+    for v_over in delete from paceline.override o using paceline.lim l
+        where l.space = p_space and o.lim = l.id and o.expires_at <= p_now returning o.lim
+    loop
+        select * into v_lim from paceline.lim where id = v_over.lim;
+        perform paceline.renew(v_lim);
+        perform paceline.limit_opened(p_space, v_over.lim, '');
+    end loop;
+    perform paceline.plan(p_space);
+    perform paceline.tell(p_space, array['*']);
+    return true;
+end $$;
+
+-- What a claim needs to know of all limits: when the next override ends, and the smallest guard.
+create function paceline.plan(p_space int) returns void language sql as $$
+    update paceline.space set
+        next_expiry = coalesce((select min(o.expires_at) from paceline.override o join paceline.lim l on l.id = o.lim
+            where l.space = p_space), 4611686018427387904),
+        guard = coalesce((select min((part ->> 'guard')::bigint) from (
+            select kind from paceline.lim where space = p_space
+            union all select o.kind from paceline.override o join paceline.lim l on l.id = o.lim where l.space = p_space
+        ) as k, jsonb_array_elements(k.kind) as part where (part ->> 'guard')::bigint > 0), 4611686018427387904)
+    where id = p_space
+$$;
+
+-- How long a limit is held after the k-th refusal in a row.
+create function paceline.hold_for(p_backoff jsonb, p_refusals int, p_jitter double precision) returns bigint
+language plpgsql immutable as $$
+declare
+    v_first numeric := coalesce((p_backoff ->> 'initial')::numeric, 1000000);
+    v_times numeric := coalesce((p_backoff ->> 'multiplier')::numeric, 2);
+    v_most bigint := coalesce((p_backoff ->> 'maximum')::bigint, 600000000);
+    v_delay bigint;
+begin
+    begin
+        if v_times = trunc(v_times) then
+            v_delay := least(v_first * v_times ^ (least(p_refusals, 400) - 1), v_most);
+        else
+            v_delay := least(trunc(v_first::float8 * power(v_times::float8, (p_refusals - 1)::float8)), v_most);
+        end if;
+    exception when numeric_value_out_of_range then
+        v_delay := v_most;
+    end;
+    return v_delay + trunc(v_delay::float8 * p_jitter);
+end $$;
+
+-- Hold one key; without a time the limit's own backoff decides. `p_hold` is a Hold as JSON.
+create function paceline.hold_key(p_space int, p_hold jsonb, p_now bigint, p_started_at bigint) returns void
+language plpgsql as $$
+declare
+    v_lim paceline.lim;
+    m paceline.meter;
+    v_grp text := coalesce(p_hold ->> 'group', '');
+    v_until bigint := coalesce((p_hold ->> 'until')::bigint, p_now + (p_hold ->> 'for')::bigint);
+    v_reason text := p_hold ->> 'reason';
+begin
+    if p_hold -> 'create' is not null and jsonb_typeof(p_hold -> 'create') = 'object'
+        and not exists (select from paceline.lim where space = p_space and name = p_hold ->> 'limit') then
+        perform paceline.declare_limit(p_space, p_hold -> 'create');
+        perform paceline.reclassify_all(p_space);
+    end if;
+    v_lim := paceline.require_limit(p_space, p_hold ->> 'limit');
+    if v_lim.by_group and v_grp = '' then
+        update paceline.lim set held_until = coalesce(v_until, p_now), held_reason = v_reason
+            where id = v_lim.id and held_until < coalesce(v_until, p_now);
+        for m in select * from paceline.meter where lim = v_lim.id order by id for no key update loop
+            perform paceline.hold_meter(m, v_lim.backoff, v_until, (p_hold ->> 'jitter')::float8, v_reason, p_now,
+                p_started_at);
+        end loop;
+    else
+        m := paceline.require_key(p_space, v_lim.name, v_grp);
+        perform paceline.hold_meter(m, v_lim.backoff, v_until, (p_hold ->> 'jitter')::float8, v_reason, p_now,
+            p_started_at);
+    end if;
+end $$;
+
+create function paceline.hold_meter(m paceline.meter, p_backoff jsonb, p_until bigint, p_jitter double precision,
+    p_reason text, p_now bigint, p_started_at bigint) returns void language plpgsql as $$
+declare
+    v_until bigint := p_until;
+    v_refusals int := m.refusals;
+begin
+    if p_until is null then
+        -- It ran already when the hold was made: the same refusal, heard once more.
+        if p_started_at is not null and m.refusals > 0 and p_started_at <= m.held_at then return; end if;
+        v_refusals := m.refusals + 1;
+        v_until := p_now + paceline.hold_for(p_backoff, v_refusals, p_jitter);
+    end if;
+    update paceline.meter set held_at = p_now, refusals = v_refusals,
+        hold_reason = case when v_until > hold_until then p_reason else hold_reason end,
+        hold_until = greatest(hold_until, v_until) where id = m.id;
+end $$;

@@ -1,0 +1,38 @@
+-- Who listens, and what they are told. A notification is a hint: everything is correct without it.
+
+-- A process says that it listens, or goes on to. Gives the first transaction number that surely saw it: whoever began
+-- earlier may not have, so the process looks by itself until all of those are over.
+create function paceline.listen_on(p_space int, p_process text, p_wants_empty boolean, p_for bigint) returns text
+language plpgsql as $$
+begin
+    insert into paceline.listener (space, process, wants_empty, until)
+        values (p_space, p_process, p_wants_empty, paceline.clock_us() + p_for)
+        on conflict (space, process) do update set wants_empty = excluded.wants_empty, until = excluded.until;
+    return pg_current_xact_id()::text;
+end $$;
+
+create function paceline.stop_listening(p_space int, p_process text) returns void language sql as $$
+    delete from paceline.listener where space = p_space and process = p_process
+$$;
+
+-- Tell all processes that listen: q a queue has something, e a queue is empty, w a worker's lease, j a job ended, * all.
+create function paceline.tell(p_space int, p_words text[]) returns void language plpgsql as $$
+declare
+    v_text text;
+begin
+    if p_words = '{}' or not exists (
+        select from paceline.listener where space = p_space and until > paceline.clock_us()) then
+        return;
+    end if;
+    select string_agg(distinct case when left(w, 1) in ('q', 'e') then left(w, 1) || (
+        select q.name from paceline.queue q where q.id = substr(w, 2)::int) else w end, chr(10))
+        into v_text from unnest(p_words) as t (w);
+    if octet_length(v_text) > 7000 then v_text := '*'; end if;
+    perform pg_notify('paceline.ears', p_space || chr(10) || pg_backend_pid() || chr(10) || v_text);
+end $$;
+
+-- True when somebody, here or in another process, wants to hear that a queue is empty.
+create function paceline.wants_empty(p_space int, p_here boolean) returns boolean language sql volatile as $$
+    select p_here or exists (
+        select from paceline.listener where space = p_space and wants_empty and until > paceline.clock_us())
+$$;

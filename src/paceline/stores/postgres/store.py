@@ -1,0 +1,396 @@
+"""The PostgreSQL store: exact limits for a fleet of workers. A method is one call of one function in the database."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.clock import SECOND, Clock, Micros
+from paceline.codec import MAX_PAYLOAD
+from paceline.errors import JobNotFound, StoreUnavailable
+from paceline.job import FINISHED, MOVES, JobRecord, JobState, Move, NewJob
+from paceline.stores.interface import (
+    Ask,
+    Claim,
+    Extended,
+    Filter,
+    Finish,
+    Inserted,
+    Lease,
+    Note,
+    Standing,
+    StartRecord,
+    WorkerRecord,
+)
+from paceline.stores.postgres import schema as schemas
+from paceline.stores.postgres import within as transactions
+from paceline.stores.postgres.clock import ServerClock
+from paceline.stores.postgres.ears import Ear
+from paceline.stores.postgres.faults import NUMBERS, STATES, as_ours, fault
+from paceline.stores.postgres.limiting import LimitCalls
+from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
+from paceline.stores.postgres.texts import CLAIM, FINISH, GET, INSERT
+
+POLL: Micros = SECOND
+"""How often somebody who waits for a job's end looks, in case nobody told."""
+
+
+class PostgresStore(LimitCalls):
+    """Jobs and limits in PostgreSQL: `postgresql://…`. Safe to use from several threads and event loops."""
+
+    never_blocks = False
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str = "default",
+        schema: str = "paceline",
+        clock: Clock | None = None,
+        max_payload: int = MAX_PAYLOAD,
+        migrate: bool = True,
+        pooler: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(url, schemas.check_schema(schema), namespace, pooler, options)
+        self.clock: Clock = clock or ServerClock()
+        self.namespace = namespace
+        self.max_payload = max_payload
+        self._migrate = migrate
+
+    def __repr__(self) -> str:
+        return f"<PostgresStore {self.namespace!r}>"
+
+    async def open(self) -> None:
+        self.connections.reopen()
+        if self._space is not None:
+            return
+        with as_ours():
+            async with self.connections.one() as connection:
+                if self._migrate:
+                    await schemas.migrate(connection, self.schema)
+                else:
+                    await schemas.check(connection, self.schema)
+        self._space = await self.calls.value("select paceline.space_of($1)", self.namespace)
+
+    async def migrate(self) -> bool:
+        """Bring the schema to this version; True when there was something to do."""
+        with as_ours():
+            async with self.connections.one() as connection:
+                return await schemas.migrate(connection, self.schema)
+
+    def script(self) -> str:
+        """The SQL that makes the schema, to be run by hand."""
+        return schemas.script(self.schema)
+
+    async def close(self) -> None:
+        await self.stop_listening()
+        self.connections.close()
+        self.ears.wake_all()
+
+    # a job's life
+
+    async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
+        if not jobs:
+            return []
+        queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
+        values = (await self.space(), self.given_now(), *job_columns(jobs, queues))
+        if within is None:
+            rows = await self.calls.rows(INSERT, *values)
+        else:
+            rows = await transactions.fetch(within, self.calls.text(INSERT), values)
+        refused, ids, seqs, existed, now = rows[0][:5]
+        self.heard(now)
+        if refused is not None:
+            raise fault(refused)
+        found = {row[5]: record(row[5:]) for row in rows if row[5] is not None}
+        fresh = {
+            job.id: new_record(job, seq, now) for job, seq, old in zip(jobs, seqs, existed, strict=True) if not old
+        }
+        if within is None and fresh:
+            self.ears.hear(f"q{job.queue}" for job in jobs if job.id in fresh)
+        return [
+            Inserted(fresh[job.id] if not old else (fresh.get(job_id) or found[job_id]), old)
+            for job, job_id, old in zip(jobs, ids, existed, strict=True)
+        ]
+
+    async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
+        queues = [await self.queue_id(name) for name in ask.queues]
+        rows = await self.calls.rows(
+            CLAIM,
+            await self.space(),
+            self.given_now(),
+            queues,
+            ask.slots,
+            ask.worker,
+            ask.lease,
+            ask.claim_id,
+            None if ask.tasks is None else sorted(ask.tasks),
+            list(ask.also),
+            ask.room,
+            ask.most,
+            *finish_columns(finishes),
+            self.ears.wants_empty,
+            again=bool(ask.claim_id),
+        )
+        now, again_at, needs_room, guard, lost, wakes = rows[0][:6]
+        self.heard(now)
+        self.woken(wakes)
+        jobs = [record(row[6:]) for row in rows if row[6] is not None]
+        return Claim(jobs=jobs, now=now, ask_again_at=again_at, lost=lost, guard=guard, needs_room=needs_room)
+
+    async def finish(self, finishes: Sequence[Finish]) -> list[str]:
+        if not finishes:
+            return []
+        lost, wakes, now = await self.calls.row(
+            FINISH,
+            await self.space(),
+            self.given_now(),
+            *finish_columns(finishes),
+            self.ears.wants_empty,
+            again=False,
+        )
+        self.heard(now)
+        self.woken(wakes)
+        return list(lost)
+
+    async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
+        lost, cancel = await self.calls.row(
+            "select * from paceline.extend($1::int, $2::bigint, $3::text, $4::text[], $5::bigint[], $6::bigint)",
+            await self.space(),
+            self.given_now(),
+            worker,
+            [held.id for held in leases],
+            [held.fence for held in leases],
+            lease,
+        )
+        return Extended(lost, cancel)
+
+    async def note(self, notes: Sequence[Note]) -> list[str]:
+        lost = await self.calls.value(
+            "select paceline.note($1::int, $2::text[], $3::bigint[], $4::float8[], $5::text[], $6::text[])",
+            await self.space(),
+            [note.id for note in notes],
+            [note.fence for note in notes],
+            [note.progress for note in notes],
+            [note.message for note in notes],
+            [note.log for note in notes],
+            again=False,
+        )
+        return list(lost)
+
+    async def move(self, ids: Sequence[str], move: Move) -> None:
+        wakes = await self.calls.value(
+            "select paceline.move($1::int, $2::bigint, $3::text[], $4::text, $5::int[], $6::boolean)",
+            await self.space(),
+            self.given_now(),
+            list(ids),
+            str(move),
+            _states(move),
+            self.ears.wants_empty,
+            again=False,
+        )
+        self.woken(wakes)
+
+    async def finished(self, job_id: str, timeout: Micros | None) -> JobRecord | None:
+        ear = self.ears.wait_for(job_id)
+        token = secrets.token_hex(8)
+        space = await self.space()
+        self.start_listening()
+        try:
+            now = await self.calls.value(
+                "select paceline.wait_for($1::int, $2::bigint, $3::text, $4::text, $5::bigint)",
+                space,
+                self.given_now(),
+                job_id,
+                token,
+                timeout,
+            )
+            self.heard(now)
+            deadline = None if timeout is None else now + timeout
+            while True:
+                ear.event.clear()
+                found = await self._final(job_id)
+                if found is not None:
+                    return found
+                if deadline is not None and self.clock.now() >= deadline:
+                    return None
+                await self._doze(ear, deadline)
+        finally:
+            ear.close()
+            if not self.connections.closed:
+                await self.calls.rows("select paceline.stop_waiting($1::int, $2::text, $3::text)", space, job_id, token)
+
+    async def _final(self, job_id: str) -> JobRecord | None:
+        """The job if it has ended; also one that was not kept. `JobNotFound` when it is gone otherwise."""
+        if self.connections.closed:
+            raise StoreUnavailable("the store was closed")
+        rows = await self.calls.rows(GET, await self.space(), [job_id], self.given_now())
+        if rows:
+            found = record(rows[0])
+            return found if found.state in FINISHED else None
+        rows = await self.calls.rows(
+            "select * from paceline.last_word_of($1::int, $2::text)", await self.space(), job_id
+        )
+        if not rows:
+            raise JobNotFound(job_id)
+        return record(rows[0])
+
+    async def _doze(self, ear: Ear, deadline: Micros | None) -> None:
+        """Wait until told, and for a while at most: where nobody can tell, looking again must do."""
+        if self.clock.virtual and deadline is None:
+            await ear.event.wait()
+            return
+        until = deadline if self.clock.virtual else self.clock.now() + POLL
+        assert until is not None
+        await self.clock.wait(ear.event, until if deadline is None else min(until, deadline))
+
+    # a queue as a whole
+
+    async def move_all(self, queue: str, state: JobState, move: Move) -> int:
+        number, wakes = await self.calls.row(
+            "select * from paceline.move_all($1::int, $2::bigint, $3::int, $4::int, $5::text, $6::int[], $7::boolean)",
+            await self.space(),
+            self.given_now(),
+            await self.queue_id(queue),
+            NUMBERS.get(state, 0),
+            str(move),
+            _states(move),
+            self.ears.wants_empty,
+            again=False,
+        )
+        self.woken(wakes)
+        return int(number)
+
+    async def drain(self, queue: str) -> int:
+        number, wakes = await self.calls.row(
+            "select * from paceline.drain($1::int, $2::int)", await self.space(), await self.queue_id(queue)
+        )
+        self.woken(wakes)
+        return int(number)
+
+    async def clean(self, queue: str, state: JobState, older_than: Micros) -> int:
+        if state is JobState.ACTIVE:
+            raise fault({"error": "not allowed", "id": queue, "state": NUMBERS[state], "move": "clean"})
+        number, wakes = await self.calls.row(
+            "select * from paceline.clean($1::int, $2::bigint, $3::int, $4::int, $5::bigint)",
+            await self.space(),
+            self.given_now(),
+            await self.queue_id(queue),
+            NUMBERS.get(state, 0),
+            older_than,
+        )
+        self.woken(wakes)
+        return int(number)
+
+    async def obliterate(self, queue: str, force: bool) -> int:
+        number, wakes = await self.calls.row(
+            "select * from paceline.obliterate($1::int, $2::int, $3::boolean)",
+            await self.space(),
+            await self.queue_id(queue),
+            force,
+        )
+        self.woken(wakes)
+        return int(number)
+
+    async def pause(self, queue: str, task: str | None, group: str | None, paused: bool) -> None:
+        await self.calls.rows(
+            "select paceline.pause($1::int, $2::text, $3::text, $4::boolean)",
+            await self.queue_id(queue),
+            task,
+            group,
+            paused,
+        )
+        self.ears.hear([f"q{queue}"])
+
+    # reading
+
+    async def get(self, ids: Sequence[str]) -> list[JobRecord]:
+        return [record(row) for row in await self.calls.rows(GET, await self.space(), list(ids), self.given_now())]
+
+    async def find(self, filter: Filter) -> list[JobRecord]:
+        rows = await self.calls.rows(
+            """select r.* from paceline.records($1::int, paceline.find($1::int, $2::bigint, $3::text, $4::int,
+            $5::text, $6::text, $7::int, $8::text), coalesce($2::bigint, paceline.clock_us())) as r""",
+            await self.space(),
+            self.given_now(),
+            filter.queue,
+            None if filter.state is None else NUMBERS.get(filter.state, 0),
+            filter.task,
+            filter.group,
+            filter.limit,
+            filter.after,
+        )
+        return [record(row) for row in rows]
+
+    async def counts(self, queue: str) -> dict[str, int]:
+        numbers = await self.calls.value(
+            "select paceline.counts($1::int, $2::bigint, $3::text)", await self.space(), self.given_now(), queue
+        )
+        counted = dict(zip(STATES, numbers, strict=True))
+        return {str(state): int(counted.get(state, 0)) for state in JobState}
+
+    async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
+        rows = await self.calls.rows(
+            "select * from paceline.starts($1::int, $2::text, $3::bigint)", await self.space(), queue, since
+        )
+        return [StartRecord(job, at, task, group, self.cost(cost, costs)) for job, at, task, group, cost, costs in rows]
+
+    async def standing(self, job_id: str) -> Standing:
+        found = await self.calls.value(
+            "select paceline.standing($1::int, $2::bigint, $3::text)", await self.space(), self.given_now(), job_id
+        )
+        rows = await self.calls.rows(GET, await self.space(), [job_id], found["now"])
+        if not rows:
+            raise JobNotFound(job_id)
+        return self.standing_of(record(rows[0]), found)
+
+    # workers
+
+    async def register(self, worker: WorkerRecord) -> None:
+        await self.calls.rows(
+            "select paceline.register($1::int, $2::bigint, $3::text, $4::text[], $5::text[])",
+            await self.space(),
+            self.given_now(),
+            worker.id,
+            list(worker.queues),
+            None if worker.tasks is None else sorted(worker.tasks),
+        )
+
+    async def unregister(self, worker: str) -> None:
+        await self.calls.rows("select paceline.unregister($1::int, $2::text)", await self.space(), worker)
+
+    async def workers(self) -> list[WorkerRecord]:
+        rows = await self.calls.rows(
+            "select id, queues, tasks, seen_at from paceline.worker where space = $1 order by number",
+            await self.space(),
+        )
+        return [
+            WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen)
+            for id, queues, tasks, seen in rows
+        ]
+
+    def listen(self, queues: Sequence[str], worker: str | None = None) -> Ear:
+        self.start_listening()
+        return self.ears.listen(queues, worker)
+
+    async def prune(self) -> int:
+        removed = 0
+        while True:
+            number: int = await self.calls.value(
+                "select paceline.prune($1::int, $2::bigint, $3::int)", await self.space(), self.given_now(), PRUNED
+            )
+            removed += number
+            if number < PRUNED:
+                return removed
+            await asyncio.sleep(0)
+
+
+PRUNED = 1000
+"""So many jobs one call removes, so that no transaction is long."""
+
+
+def _states(move: Move) -> list[int]:
+    return [NUMBERS[state] for state in MOVES[move] if state in NUMBERS]

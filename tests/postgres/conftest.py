@@ -1,0 +1,43 @@
+"""A real server and an empty schema for tests that are about PostgreSQL itself, on the server's own clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from paceline.stores import open_store
+from paceline.stores.postgres.store import PostgresStore
+
+from ..servers.fresh import database, server, wipe_text
+from ..servers.postgres import Server
+
+
+@pytest.fixture
+def url() -> str:
+    """The shared server, with our schema in it and nothing else."""
+    database().execute(wipe_text())
+    return server().url()
+
+
+@pytest.fixture
+def sql(url: str) -> psycopg.Connection[Any]:
+    return database()
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = open_store(url)
+    assert isinstance(store, PostgresStore)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    """A server that a test may stop and start."""
+    with Server() as running:
+        yield running

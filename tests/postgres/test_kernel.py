@@ -1,0 +1,218 @@
+"""The functions in the database and the Python kernel are the same rules: random keys, and whole claims."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+import pytest
+
+from paceline.job import Move, NewJob
+from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate, Unlimited
+from paceline.limits.admission import Meter
+from paceline.limits.rule import encode_kind
+from paceline.stores import open_store
+from paceline.stores.interface import Ask, Finish, Outcome
+
+from ..servers.fresh import database, fresh_postgres
+
+START = 1_000_000
+COSTS = (1, 2, 3, 5)
+
+WALK = """create or replace function pg_temp.walk(p_meter bigint, p_nows bigint[], p_costs bigint[], p_kinds jsonb[])
+returns table (opens bigint[], used bigint, allowed bigint, admits bigint, only_time boolean, only_room boolean,
+    forgettable boolean)
+language plpgsql as $$
+declare
+    m paceline.meter;
+begin
+    for i in 1 .. cardinality(p_nows) loop
+        if p_kinds[i] is not null then perform paceline.change_meter(p_meter, p_kinds[i]); end if;
+        select * into m from paceline.meter where id = p_meter;
+        opens := array(select paceline.opens_at(m, c) from unnest('{1,2,3,5}'::bigint[]) as c);
+        select u.used, u.allowed into used, allowed from paceline.used_and_allowed(m, p_nows[i], m.in_flight) as u;
+        admits := paceline.admits(m, p_nows[i]);
+        only_time := paceline.lacks_only_time(m, 2, p_nows[i]);
+        only_room := paceline.lacks_only_room(m, 2, p_nows[i]);
+        forgettable := paceline.forgettable(m, p_nows[i]);
+        return next;
+        if p_costs[i] > 0 then
+            update paceline.meter set parts = paceline.count_start(m, p_costs[i], p_nows[i]) where id = p_meter;
+        end if;
+    end loop;
+end $$"""
+
+
+def a_kind(dice: random.Random) -> Kind:
+    kinds: list[Kind] = [
+        Rate(dice.randint(1, 6), f"{dice.choice([5, 10, 20])}us"),
+        Rate(dice.randint(1, 3), f"{dice.choice([5, 10])}us", guard=f"{dice.choice([1, 3])}us"),
+        Concurrency(dice.randint(1, 3)),
+        Delay(f"{dice.choice([1, 5, 10])}us"),
+        EvenlySpaced(dice.randint(1, 7), f"{dice.choice([5, 10, 20])}us"),
+        EvenlySpaced(dice.randint(3, 9), "2us"),
+    ]
+    one = dice.choice(kinds)
+    if dice.random() < 0.1:
+        return Unlimited()
+    return AllOf(one, dice.choice(kinds)) if dice.random() < 0.4 else one
+
+
+def history(dice: random.Random) -> tuple[list[int], list[int], list[Kind | None]]:
+    """Instants, what is charged at each (0: nothing), and where the numbers change."""
+    now, nows, costs, kinds = START, [], [], []
+    for _ in range(40):
+        now += dice.choice([0, 0, 1, 1, 2, 3, 5, 7, 10, 30])
+        nows.append(now)
+        costs.append(dice.choice([0, 1, 1, 1, 2, 3]))
+        kinds.append(a_kind(dice) if dice.random() < 0.06 else None)
+    return nows, costs, kinds
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None:
+    dice = random.Random(seed)
+    first = a_kind(dice)
+    nows, costs, kinds = history(dice)
+    connection = database()
+    connection.execute(WALK)
+    (number,) = connection.execute(
+        "insert into paceline.meter (lim, grp, kind, parts, slots) "
+        "select 0, 'kernel' || clock_timestamp(), k, paceline.new_parts(k), paceline.slots_of(paceline.new_parts(k)) "
+        "from (select %s::jsonb as k) as s returning id",
+        (json.dumps(encode_kind(first)),),
+    ).fetchone() or (0,)
+    said = connection.execute(
+        "select * from pg_temp.walk(%s, %s, %s, %s::text[]::jsonb[])",
+        (number, nows, costs, [None if kind is None else json.dumps(encode_kind(kind)) for kind in kinds]),
+    ).fetchall()
+
+    meter = Meter(("kernel", None), first)
+    for row, now, cost, kind in zip(said, nows, costs, kinds, strict=True):
+        if kind is not None:
+            meter.change(kind)
+        opens, used, allowed, admits, only_time, only_room, forgettable = row
+        assert opens == [meter.opens_at(each) for each in COSTS]
+        expected = meter.used_and_allowed(now)
+        if expected[1] is None or used <= allowed:
+            assert (used, allowed) == expected
+        else:
+            assert expected[0] >= expected[1]  # more than full: how much more is no store's promise
+        assert (only_time, only_room) == (meter.lacks_only_time(2, now), meter.lacks_only_room(2, now))
+        assert forgettable == meter.forgettable(now)
+        if admits is not None:
+            assert (admits > 0) == (meter.opens_at(1) <= now)
+            assert admits == admitted(meter, now)
+        if cost:
+            meter.count(cost, now)
+
+
+def admitted(meter: Meter, now: int) -> int:
+    """How many starts of cost 1 a key admits at one instant, by starting them on a copy; many count as endless."""
+    copy = Meter(meter.key, meter.kind)
+    copy._set_cells([(part, part.load(part.dump(state))) for part, state in meter.cells])
+    copy.hold_until = meter.hold_until
+    number = 0
+    while copy.opens_at(1) <= now:
+        copy.charge(f"start {number}", 1, now)
+        number += 1
+        if number > 20:
+            return meter.slots
+    return number
+
+
+# whole claims
+
+
+class Clock:
+    virtual = True
+
+    def __init__(self) -> None:
+        self.at = START
+
+    def now(self) -> int:
+        return self.at
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        return event.is_set()
+
+
+SCOPES: list[dict[str, Any]] = [
+    {},
+    {"tasks": ["a", "b"]},
+    {"queues": ["q"]},
+    {"by": "group"},
+    {"by": "group", "tasks": ["a"]},
+]
+
+
+async def drive(seed: int) -> None:
+    """The memory store and the PostgreSQL store through one history of larger claims: the same answers."""
+    dice = random.Random(seed)
+    clock = Clock()
+    here, there = open_store("memory://", clock=clock), fresh_postgres(clock)("default")
+    limits = [
+        Limit(f"limit {number}", AllOf(Rate(dice.randint(2, 9), "20us"), Concurrency(dice.randint(1, 12))), **scope)
+        for number, scope in enumerate(SCOPES)
+        if dice.random() < 0.6
+    ]
+    for store in (here, there):
+        await store.open()
+        await store.set_limits(limits)
+    running: list[tuple[str, int]] = []
+    ids: list[str] = []
+    costly = dice.random() < 0.3
+    for step in range(60):
+        clock.at += dice.choice([0, 0, 1, 3, 8, 20])
+        action = dice.random()
+        if action < 0.35:
+            jobs = [
+                NewJob(
+                    f"j{len(ids) + number}",
+                    dice.choice("qqr"),
+                    dice.choice("abc"),
+                    group=dice.choice([None, *"uvwxyz"]),
+                    priority=dice.choice([0, 0, 0, -1, 1]),
+                    lifo=dice.random() < 0.1,
+                    delay=dice.choice([0, 0, 0, 5]),
+                    cost=dice.choice([1, 1, 2]) if costly else 1,
+                    attempts=3,
+                )
+                for number in range(dice.randint(1, 15))
+            ]
+            ids += [job.id for job in jobs]
+            await asyncio.gather(here.insert(jobs), there.insert(jobs))
+        elif action < 0.4 and ids:
+            wanted = [dice.choice(ids)]
+            answers = await asyncio.gather(
+                here.move(wanted, Move.CANCEL), there.move(wanted, Move.CANCEL), return_exceptions=True
+            )
+            assert type(answers[0]) is type(answers[1])
+        elif action < 0.45:
+            which = (dice.choice("qr"), dice.choice([None, *"abc"]), dice.choice([None, "u", "x"]), dice.random() < 0.4)
+            await asyncio.gather(here.pause(*which), there.pause(*which))
+        else:
+            dice.shuffle(running)
+            ended = [running.pop() for _ in range(min(len(running), dice.randint(0, 8)))]
+            outcome = dice.choice([Outcome.COMPLETED, Outcome.COMPLETED, Outcome.COMPLETED, Outcome.RETRY])
+            finishes = [Finish(id=id, fence=fence, outcome=outcome) for id, fence in ended]
+            tasks = dice.choice([None, None, frozenset("ab"), frozenset("abc")])
+            queues = dice.choice([("q",), ("q", "r"), ("r", "q")])
+            ask = Ask(queues=queues, slots=dice.randint(1, 20), worker="w", lease=10_000, tasks=tasks)
+            ours, theirs = await here.claim(ask, finishes), await there.claim(ask, finishes)
+            where = f"seed {seed}, step {step}"
+            assert [job.id for job in theirs.jobs] == [job.id for job in ours.jobs], where
+            assert [job.fence for job in theirs.jobs] == [job.fence for job in ours.jobs], where
+            assert (theirs.now, theirs.lost) == (ours.now, ours.lost), where
+            assert theirs.ask_again_at == ours.ask_again_at, where
+            running += [(job.id, job.fence) for job in ours.jobs]
+    for queue in "qr":
+        assert await there.counts(queue) == await here.counts(queue)
+    await there.close()
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whole_claims_in_the_database_and_in_memory_are_the_same(seed: int) -> None:
+    asyncio.run(drive(seed))

@@ -1,0 +1,1 @@
+"""Real servers for tests, brought by ordinary packages: nothing has to be installed or running."""
