@@ -528,8 +528,7 @@ begin
     end if;
     c.now := coalesce(p_now, paceline.clock_us());
     perform paceline.expire(p_space, c.now);
-    if cardinality(p_ids) > 0 then perform paceline.lock_for_finish(p_space, p_ids, p_holds); end if;
-    perform from paceline.queue where id = any (p_queues) order by id for no key update;
+    perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
     select * into v_last from paceline.last_claim where space = p_space and worker = p_worker;
     if p_claim_id <> '' and v_last.claim_id = p_claim_id then
         -- The same claim asked again, because its answer was lost: those of its jobs that still run.

@@ -20,7 +20,7 @@ declare
     v_answer paceline.ended;
 begin
     perform paceline.expire(p_space, v_now);
-    perform paceline.lock_for_finish(p_space, p_ids, p_holds);
+    perform paceline.lock_for_finish(p_space, p_ids, p_holds, '{}');
     v_now := coalesce(p_now, paceline.clock_us());
     v_answer := paceline.end_runs(p_space, v_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
         p_opens, p_holds, paceline.wants_empty(p_space, p_empty));
@@ -29,19 +29,22 @@ begin
     return v_answer;
 end $$;
 
-create function paceline.lock_for_finish(p_space int, p_ids text[], p_holds jsonb[]) returns void language plpgsql as $$
+-- Lock the queues that ends of runs need and those that a claim asks for, all of them in one order.
+create function paceline.lock_for_finish(p_space int, p_ids text[], p_holds jsonb[], p_more int[]) returns void
+language plpgsql as $$
 declare
-    v_queues int[];
+    v_queues int[] := p_more;
 begin
-    if p_holds is not null and exists (select from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h
-        where h -> 'create' is not null) then
+    if exists (select from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h where h -> 'create' is not null)
+    then
         perform paceline.lock_queues(p_space);
         return;
     end if;
     -- Where nothing is limited, no run was charged to anything.
-    if not exists (select from paceline.lim where space = p_space) then return; end if;
-    v_queues := paceline.queues_of(p_space, p_ids);
-    if cardinality(v_queues) > 0 then
+    if cardinality(p_ids) > 0 and exists (select from paceline.lim where space = p_space) then
+        v_queues := v_queues || paceline.queues_of(p_space, p_ids);
+    end if;
+    if v_queues <> '{}' then
         perform from paceline.queue where id = any (v_queues) order by id for no key update;
     end if;
 end $$;
