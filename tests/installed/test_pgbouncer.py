@@ -35,7 +35,8 @@ def bouncer(tmp_path: Path) -> Iterator[str]:
         settings = server.folder / "pgbouncer.ini"
         (server.folder / "users").write_text('"postgres" ""\n')
         settings.write_text(
-            f"[databases]\npostgres = host={server.folder} dbname=postgres user=postgres\n[pgbouncer]\npool_mode = transaction\n"
+            f"[databases]\npostgres = host={server.folder} dbname=postgres user=postgres\n"
+            "[pgbouncer]\npool_mode = transaction\n"
             f"listen_addr = 127.0.0.1\nlisten_port = {port}\nauth_type = any\nauth_file = {server.folder / 'users'}\n"
             "default_pool_size = 2\nserver_reset_query_always = 1\nserver_reset_query = DISCARD ALL\n"
             "unix_socket_dir =\n"
@@ -78,12 +79,12 @@ async def test_jobs_run_under_their_limits_behind_a_transaction_pooler(bouncer: 
         await asyncio.sleep(0.5)
         added = time.monotonic()
         await queue.add("work", job_id="first")
-        while not done:
+        while not done:  # noqa: ASYNC110 - a file or a server would be polled alike
             await asyncio.sleep(0.01)
         waited = time.monotonic() - added
         await queue.add_many([("work", None)] * 80)
         async with asyncio.timeout(20):
-            while len(done) < 81:
+            while len(done) < 81:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
 
     starts = sorted(start.at.timestamp() for start in await queue.starts())

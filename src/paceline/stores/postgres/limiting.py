@@ -102,7 +102,7 @@ class LimitCalls:
 
     # limits
 
-    async def set_limits(self, limits: Sequence[Limit]) -> list[Changed]:
+    async def set_limits(self, limits: Sequence[Limit], within: object = None) -> list[Changed]:
         space = await self.space()
         while True:
             rows = [row for (row,) in await self.calls.rows("select paceline.limits($1::int)", space)]

@@ -669,10 +669,13 @@ begin
     end if;
     perform paceline.log_starts(c.started, c.now);
     update paceline.queue set seen_at = c.now where id = any (p_queues) and seen_at < c.now;
-    insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
-        values (p_space, p_worker, p_claim_id, c.started, c.fences)
-        on conflict (space, worker) do update set claim_id = excluded.claim_id, seqs = excluded.seqs,
-            fences = excluded.fences;
+    -- A claim that did nothing needs no memory: asked again, it is simply asked.
+    if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
+        insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
+            values (p_space, p_worker, p_claim_id, c.started, c.fences)
+            on conflict (space, worker) do update set claim_id = excluded.claim_id, seqs = excluded.seqs,
+                fences = excluded.fences;
+    end if;
     v_answer.instant := c.now;
     v_answer.needs_room := c.needs_room;
     v_answer.guard := v_guard;
