@@ -5,10 +5,12 @@ A further store is one line in `STORES`: a function of a folder that gives a URL
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -16,11 +18,25 @@ import pytest
 
 from paceline import App
 
+from ..servers.fresh import server
+from ..servers.redis import RedisServer
 from .crew import Crew, Place
 from .program import make_app
 
+
+@cache
+def lasting_redis() -> RedisServer:
+    """A server that keeps a log: nobody has to be warned."""
+    server = RedisServer("--appendonly", "yes")
+    server.start()
+    atexit.register(server.remove)
+    return server
+
+
 STORES: dict[str, Callable[[Path], str]] = {
     "sqlite": lambda folder: f"sqlite:///{folder / 'jobs.db'}",
+    "postgres": lambda folder: server().url(),
+    "redis": lambda folder: lasting_redis().url,
 }
 
 
