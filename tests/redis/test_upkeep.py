@@ -130,16 +130,20 @@ async def test_a_claim_costs_the_same_at_any_depth():
             claimed = len((await store.claim(ask)).jobs)
             clock.at += 1
         ends: list[Finish] = []
-        server.ask("CONFIG", "RESETSTAT")
-        for number in range(200):
-            await store.insert([NewJob(f"free {number}", "line", "work")])
-            ask = Ask(queues=("line",), slots=1, worker="w", lease=10 * MINUTE, claim_id=f"{number}")
-            claim = await store.claim(ask, ends)
-            assert len(claim.jobs) == 1
-            ends = [Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED) for job in claim.jobs]
+        best = float("inf")
+        for batch in range(10):
+            server.ask("CONFIG", "RESETSTAT")
+            for number in range(20 * batch, 20 * batch + 20):
+                await store.insert([NewJob(f"free {number}", "line", "work")])
+                ask = Ask(queues=("line",), slots=1, worker="w", lease=10 * MINUTE, claim_id=f"{number}")
+                claim = await store.claim(ask, ends)
+                assert len(claim.jobs) == 1
+                ends = [Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED) for job in claim.jobs]
+            stats = server.ask("INFO", "commandstats").decode()
+            # The quietest moment of a machine that others use too.
+            best = min(best, float(re.findall(r"cmdstat_fcall:calls=\d+,usec=\d+,usec_per_call=([\d.]+)", stats)[0]))
         await store.close()
-        stats = server.ask("INFO", "commandstats").decode()
-        return float(re.findall(r"cmdstat_fcall:calls=\d+,usec=\d+,usec_per_call=([\d.]+)", stats)[0])
+        return best
 
     small, deep = await cost(1_000, 10), await cost(20_000, 4_000)
 

@@ -113,20 +113,25 @@ function wakes.get_up(waker, queues)
   end
 end
 
--- The first sleepers of a list that still live, at most so many; they are taken off it.
+-- The first sleepers of a list that still live, at most so many; they are taken off it, and so are the dead.
 local function pop(key, most)
-  local found = call('ZRANGE', key, 0, -1, 'WITHSCORES')
-  local living, off, oldest = {}, {}, nil
-  for place = 1, #found, 2 do
-    oldest = oldest or real_now() - STALE
-    if tonumber(found[place + 1]) < oldest then
-      off[#off + 1] = found[place]
-    elseif #living < most then
-      living[#living + 1] = found[place]
-      off[#off + 1] = found[place]
+  local living, oldest = {}, nil
+  while #living < most do
+    local found, off = call('ZRANGE', key, 0, most == 1 and 9 or -1, 'WITHSCORES'), {}
+    for place = 1, #found, 2 do
+      oldest = oldest or real_now() - STALE
+      if tonumber(found[place + 1]) < oldest then
+        off[#off + 1] = found[place]
+      elseif #living < most then
+        living[#living + 1] = found[place]
+        off[#off + 1] = found[place]
+      end
     end
+    if #off == 0 then
+      break
+    end
+    call_many('ZREM', key, off)
   end
-  call_many('ZREM', key, off)
   return living
 end
 
