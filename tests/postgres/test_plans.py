@@ -36,16 +36,17 @@ async def test_the_life_of_jobs_reads_no_table_as_a_whole(store, sql, limited):
     finishes: list[Finish] = []
     for number in range(12):
         await store.insert(
-            [NewJob(f"{number}-{n}", "line", "work", group=f"g{n % 7}", delay=0 if n % 5 else 50_000) for n in range(40)]
+            [
+                NewJob(f"{number}-{n}", "line", "work", group=f"g{n % 7}", delay=0 if n % 5 else 50_000)
+                for n in range(40)
+            ]
         )
         await store.insert([NewJob(f"{number}-u", "line", "work", unique="key", cost=2, group_max_size=999, group="x")])
         claim = await store.claim(
             Ask(queues=("line",), slots=9, worker="w", lease=60_000_000, claim_id=f"{number}"), finishes
         )
         ends = [Outcome.COMPLETED, Outcome.RETRY, Outcome.FAILED]
-        finishes = [
-            Finish(id=job.id, fence=job.fence, outcome=ends[place % 3]) for place, job in enumerate(claim.jobs)
-        ]
+        finishes = [Finish(id=job.id, fence=job.fence, outcome=ends[place % 3]) for place, job in enumerate(claim.jobs)]
     await store.finish(finishes)
     await store.get(["0-1"])
     await store.move(["11-0"], Move.CANCEL)
