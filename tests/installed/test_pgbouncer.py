@@ -70,24 +70,25 @@ async def test_jobs_run_under_their_limits_behind_a_transaction_pooler(bouncer: 
     limits = [Limit("rate", Rate(20, per="500ms")), Limit("slots", Concurrency(3))]
     queue = Queue("line", store=store, limits=limits)
     done: list[str] = []
+    first, all_of_them = asyncio.Event(), asyncio.Event()
 
     async def handle(job: Job[None]) -> None:
         await asyncio.sleep(0.005)
         done.append(job.id)
+        first.set()
+        if len(done) == 81:
+            all_of_them.set()
 
     async with Worker("line", handle, store=store, concurrency=10):
         await asyncio.sleep(0.5)
         added = time.monotonic()
         await queue.add("work", job_id="first")
-        while not done:  # noqa: ASYNC110 - a file or a server would be polled alike
-            await asyncio.sleep(0.01)
+        await asyncio.wait_for(first.wait(), 10)
         waited = time.monotonic() - added
         await queue.add_many([("work", None)] * 80)
-        async with asyncio.timeout(20):
-            while len(done) < 81:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await asyncio.wait_for(all_of_them.wait(), 20)
 
     starts = sorted(start.at.timestamp() for start in await queue.starts())
     assert waited < 2.5
-    assert all(later - first >= 0.5 for first, later in zip(starts, starts[20:], strict=False))
+    assert all(later - earlier >= 0.5 for earlier, later in zip(starts, starts[20:], strict=False))
     await store.close()

@@ -157,9 +157,7 @@ async def test_a_wrong_url_says_what_is_wrong(wrong, said):
 
 
 async def test_a_server_that_is_full_is_unavailable_and_then_works(own_server):
-    own_server.set(
-        max_connections="5", superuser_reserved_connections="0", reserved_connections="0", max_wal_senders="0"
-    )
+    own_server.set(max_connections="5", superuser_reserved_connections="0", max_wal_senders="0")
     others = [psycopg.connect(own_server.url()) for _ in range(5)]
     store = open_store(own_server.url())
 

@@ -395,3 +395,14 @@ async def test_permits_are_no_jobs(store):
 
     assert set((await store.counts("line")).values()) == {0}
     assert await store.starts("line", None) == []
+
+
+async def test_a_permit_that_is_asked_for_again_under_its_name_holds_one_slot(store, clock):
+    await declare(store, "all", Concurrency(2))
+    await store.acquire([Target("all")], "permit", 10 * SECOND)
+    await store.acquire([Target("all")], "permit", 20 * SECOND)
+
+    assert (await store.usage("all", None)).used == 1
+    clock.advance("21s")
+    assert (await store.acquire([Target("all")], "other", 10 * SECOND)).granted
+    assert (await store.usage("all", None)).used == 1

@@ -197,6 +197,10 @@ def _acquire_all(
         for meter, cost in keys:
             meter.count(cost, now)
         return Grant(True, now)
+    held = state.permits.get(permit)
+    if held is not None:
+        # Asked for once more under the same name: one name holds one permit.
+        end_permit(state, held)
     charge(keys, permit, now)
     holder = state.permits[permit] = Permit(permit, keys, now, now + lease)
     state.lease([(holder, 0)], now + lease)

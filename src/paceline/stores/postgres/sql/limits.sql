@@ -197,6 +197,7 @@ declare
     v_until bigint := 0;
     v_leased boolean := false;
     v_lim paceline.lim;
+    v_held paceline.permit;
 begin
     perform paceline.expire(p_space, v_now);
     select * into v_back from paceline.take_back(p_space, v_now, 64, false);
@@ -240,6 +241,11 @@ begin
         return v_answer;
     end if;
     if p_waits then v_answer.wakes := v_answer.wakes || paceline.drop_reservations(p_space, p_permit, true); end if;
+    if v_leased then
+        -- Asked for once more under the same name: one name holds one permit.
+        select * into v_held from paceline.permit where space = p_space and id = p_permit for update;
+        if found then perform paceline.end_permit(v_held, false); end if;
+    end if;
     for i in 1 .. cardinality(v_meters) loop
         select * into m from paceline.meter where id = v_meters[i];
         update paceline.meter set parts = paceline.count_start(m, p_costs[i], v_now), seen_at = v_now,
