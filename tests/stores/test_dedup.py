@@ -204,3 +204,19 @@ async def test_a_duplicate_changes_nothing_of_the_job_that_is_there(store, clock
 
     assert await state_of(store, "a") == JobState.DELAYED
     assert (await read(store, "a")).data == b"1"
+
+
+async def test_an_id_that_a_unique_key_left_free_goes_to_the_next_job_of_the_bulk_that_wants_it(store):
+    first, second, third, fourth, fifth = await store.insert(
+        [
+            a_job("a", unique="one"),
+            a_job("b", unique="one"),
+            a_job("c"),
+            a_job("b"),
+            a_job("d"),
+        ]
+    )
+
+    assert [each.existed for each in (first, second, third, fourth, fifth)] == [False, True, False, False, False]
+    assert second.job.id == "a"
+    assert [job.id for job in (await claim(store, slots=9)).jobs] == ["a", "c", "b", "d"]

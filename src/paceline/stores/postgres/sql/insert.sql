@@ -22,6 +22,8 @@ declare
     v_size bigint;
     v_sizes jsonb := '{}';
     v_key text;
+    v_next int;
+    v_old bigint;
     v_held record;
     v_fault jsonb;
 begin
@@ -67,6 +69,26 @@ begin
                     delete from paceline.job where seq = v_seqs[i];
                     v_new[i] := false;
                     v_ids[i] := v_key;
+                    -- The id is free again: the next job of this bulk that wants it gets it, in its own place.
+                    select min(k) into v_next from generate_series(i + 1, v_number) as k where p_ids[k] = p_ids[i];
+                    if v_next is not null then
+                        v_new[v_next] := true;
+                        for k in v_next .. v_number loop
+                            continue when not v_new[k];
+                            v_old := v_seqs[k];
+                            v_seqs[k] := nextval('paceline.job_seq');
+                            update paceline.job set seq = v_seqs[k],
+                                place = case when p_lifos[k] then -v_seqs[k] else v_seqs[k] end where seq = v_old;
+                        end loop;
+                        insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost,
+                                costs, timeout, backoff, keep, uniq, uniq_until, created_at, due_at)
+                            select v_seqs[k], p_space, p_ids[k], p_queues[k], p_tasks[k], p_grps[k], p_datas[k],
+                                p_priorities[k], case when p_lifos[k] then -v_seqs[k] else v_seqs[k] end,
+                                p_attempts[k], p_costs[k], p_cost_maps[k], p_timeouts[k], p_backoffs[k], p_keeps[k],
+                                p_uniqs[k], v_now + p_ttls[k], v_now,
+                                case when p_dues[k] is null then v_now + p_delays[k] else greatest(p_dues[k], v_now) end
+                            from generate_series(v_next, v_next) as k;
+                    end if;
                     continue;
                 end if;
             end if;
