@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+
+from paceline.stores.steps.sleepers import Sleeper
 
 ALL = "*"
 """A limit opened or changed: it may cover any queue."""
-
-
-class Ear:
-    """An event in the loop that made it; may be set from any thread."""
-
-    __slots__ = ("_forget", "_loop", "_thread", "event", "heartbeat_due", "queues", "wants_empty", "worker")
-
-    def __init__(self, queues: Sequence[str], worker: str | None, forget: Callable[[Ear], None]) -> None:
-        self.event = asyncio.Event()
-        self.heartbeat_due = False
-        self.wants_empty = False
-        self.queues = frozenset(queues)
-        self.worker = worker
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
-        self._forget = forget
-
-    def wake(self) -> None:
-        if self._loop.is_closed():
-            # Its program ended without a word: nobody is there to be woken.
-            self.close()
-        elif threading.get_ident() == self._thread:
-            self.event.set()
-        else:
-            self._loop.call_soon_threadsafe(self.event.set)
-
-    def close(self) -> None:
-        self._forget(self)
 
 
 class Ears:
@@ -43,18 +16,18 @@ class Ears:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ears: dict[Ear, None] = {}
-        self._waiting: dict[str, dict[Ear, None]] = {}
+        self._ears: dict[Sleeper, None] = {}
+        self._waiting: dict[str, dict[Sleeper, None]] = {}
 
-    def listen(self, queues: Sequence[str], worker: str | None) -> Ear:
-        ear = Ear(queues, worker, self._forget)
+    def listen(self, queues: Sequence[str], worker: str | None) -> Sleeper:
+        ear = Sleeper(queues, worker, self._forget)
         with self._lock:
             self._ears[ear] = None
         return ear
 
-    def wait_for(self, job_id: str) -> Ear:
+    def wait_for(self, job_id: str) -> Sleeper:
         """An ear for the end of one job."""
-        ear = Ear((), None, lambda ear: self._stop_waiting(job_id, ear))
+        ear = Sleeper((), None, lambda ear: self._stop_waiting(job_id, ear))
         with self._lock:
             self._waiting.setdefault(job_id, {})[ear] = None
         return ear
@@ -90,11 +63,11 @@ class Ears:
         for ear in [*self._ears, *(ear for ears in list(self._waiting.values()) for ear in list(ears))]:
             ear.wake()
 
-    def _forget(self, ear: Ear) -> None:
+    def _forget(self, ear: Sleeper) -> None:
         with self._lock:
             self._ears.pop(ear, None)
 
-    def _stop_waiting(self, job_id: str, ear: Ear) -> None:
+    def _stop_waiting(self, job_id: str, ear: Sleeper) -> None:
         with self._lock:
             left = self._waiting.get(job_id, {})
             left.pop(ear, None)

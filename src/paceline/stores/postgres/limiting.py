@@ -15,11 +15,11 @@ from paceline.limits.admission import Meter, earliest_start
 from paceline.limits.rule import decode_kind, encode_kind
 from paceline.stores.interface import Changed, Grant, Hold, Override, Standing, Target, Usage
 from paceline.stores.postgres.calls import Calls
-from paceline.stores.postgres.clock import ServerClock
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
 from paceline.stores.postgres.listening import Listening, Polling
 from paceline.stores.postgres.rows import hold_json, limit_json, limit_of
+from paceline.stores.server_clock import ServerClock
 
 
 class LimitCalls:

@@ -26,12 +26,12 @@ from paceline.stores.interface import (
 )
 from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres import within as transactions
-from paceline.stores.postgres.clock import ServerClock
-from paceline.stores.postgres.ears import Ear
 from paceline.stores.postgres.faults import NUMBERS, STATES, as_ours, fault
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
 from paceline.stores.postgres.texts import CLAIM, FINISH, GET, INSERT
+from paceline.stores.server_clock import ServerClock
+from paceline.stores.steps.sleepers import Sleeper
 
 POLL: Micros = SECOND
 """How often somebody who waits for a job's end looks, in case nobody told."""
@@ -238,7 +238,7 @@ class PostgresStore(LimitCalls):
             raise JobNotFound(job_id)
         return record(rows[0])
 
-    async def _doze(self, ear: Ear, deadline: Micros | None) -> None:
+    async def _doze(self, ear: Sleeper, deadline: Micros | None) -> None:
         """Wait until told, and for a while at most: where nobody can tell, looking again must do."""
         if self.clock.virtual and deadline is None:
             await ear.event.wait()
@@ -372,7 +372,7 @@ class PostgresStore(LimitCalls):
             for id, queues, tasks, seen in rows
         ]
 
-    def listen(self, queues: Sequence[str], worker: str | None = None) -> Ear:
+    def listen(self, queues: Sequence[str], worker: str | None = None) -> Sleeper:
         self.start_listening()
         return self.ears.listen(queues, worker)
 

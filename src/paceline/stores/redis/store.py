@@ -53,8 +53,8 @@ from paceline.stores.redis.records import (
     encode_numbers,
     new_record,
 )
-from paceline.stores.redis.server_clock import ServerClock
 from paceline.stores.redis.standing import decode_standing
+from paceline.stores.server_clock import ServerClock
 
 _decode = msgspec.msgpack.Decoder().decode
 ALIVE = 300.0

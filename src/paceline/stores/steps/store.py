@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from paceline.stores.steps.sleepers import Sleeper, Sleepers
 T = TypeVar("T")
 
 
-class StepStore:
+class StepStore(ABC):
     """The whole interface but where a step runs: `_change` is for steps that write, `_look` for those that read."""
 
     clock: Clock
@@ -42,11 +43,13 @@ class StepStore:
     max_payload: int
     sleepers: Sleepers
 
+    @abstractmethod
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
-        raise NotImplementedError
+        """Do a step that writes."""
 
+    @abstractmethod
     async def _look(self, step: Callable[..., T], *args: Any) -> T:
-        raise NotImplementedError
+        """Do a step that only reads."""
 
     # a job's life
 
