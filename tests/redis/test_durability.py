@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -99,7 +100,8 @@ async def test_the_hold_ends_when_the_missing_client_is_heard(new_server):
     await store.close()
 
 
-async def test_lost_starts_break_no_rate(new_server):
+@pytest.mark.parametrize("start_at", [0.0, 0.8], ids=["early in a second", "late in a second"])
+async def test_lost_starts_break_no_rate(new_server, start_at):
     server = new_server("--appendonly", "no")
     store = open_store(server.url)
     limits = [Limit("all", Rate(3, per="2s"))]
@@ -108,7 +110,9 @@ async def test_lost_starts_break_no_rate(new_server):
     started = [job.started_at for job in (await claim(store, 3)).jobs]
 
     server.kill()  # nothing was ever written
+    await asyncio.sleep((start_at - time.time()) % 1)
     server.start()
+    await asyncio.sleep((1 - time.time()) % 1 if start_at else 0)  # "up for a second" after a moment
     await store.set_limits(limits)
     await store.insert(jobs(*"def"))
     while len(started) < 6:

@@ -2,6 +2,7 @@
 -- What was lost is not known, so after a life that may have lost starts nobody starts where they would still count;
 -- until every client that could have started something says that the server remembers its last start.
 local RECENT = 60000000 -- clients that claim say so every twenty seconds
+local SECOND = 1000000
 local LOST_FENCES = 1048576 -- more than could have been given out and forgotten
 
 local function clients_before()
@@ -24,9 +25,10 @@ end
 local function another_life()
   -- A fence that was given out and forgotten must not prove anything.
   head.fences = head.fences + LOST_FENCES
-  local started_at = now - args.uptime * 1000000
+  -- The server counts borders of seconds: one second of uptime may be a moment, or nearly two.
+  local first, last = now - (args.uptime + 1) * SECOND, now - max(args.uptime - 1, 0) * SECOND
   -- A server that ran before the last thing it remembers was a replica: it may have missed things until now.
-  head.lost_at = started_at > latest_before and started_at or now
+  head.lost_at = first > latest_before and last or now
   head.charges_then, head.missing = head.charges, args.keeps_a_log and clients_before() or nil
 end
 
