@@ -172,6 +172,18 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: Micros = 0
 
 
+class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue at a glance."""
+
+    name: str
+    counts: dict[str, int]
+    groups: int
+    """How many groups have a job that waits."""
+    paused: bool = False
+    paused_tasks: tuple[str, ...] = ()
+    paused_groups: tuple[str, ...] = ()
+
+
 class Changed(msgspec.Struct, frozen=True):
     """A declaration that replaced other numbers."""
 
@@ -339,6 +351,10 @@ class Store(Protocol):
 
     async def counts(self, queue: str) -> dict[str, int]:
         """How many jobs are in each of the seven states."""
+        ...
+
+    async def queues(self) -> list[QueueRecord]:
+        """Every queue that has jobs or a pause, by name."""
         ...
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:

@@ -28,6 +28,7 @@ from paceline.stores.interface import (
     Lease,
     Note,
     Override,
+    QueueRecord,
     Standing,
     StartRecord,
     Target,
@@ -53,7 +54,7 @@ from paceline.stores.redis.records import (
     encode_numbers,
     new_record,
 )
-from paceline.stores.redis.standing import decode_standing
+from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
 from paceline.stores.server_clock import ServerClock
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -343,7 +344,11 @@ class RedisStore:
 
     async def counts(self, queue: str) -> dict[str, int]:
         numbers = await self._value("counts", {"queue": queue}, again=True)
-        return {str(state): numbers[CODES[state] - 1] if state in CODES else 0 for state in JobState}
+        return decode_counts(numbers)
+
+    async def queues(self) -> list[QueueRecord]:
+        found = [decode_queue(said) for said in await self._value("queues", {}, again=True)]
+        return sorted(found, key=lambda each: each.name)
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
         key = self._client.head[:-4] + b"starts\x1f" + queue.encode()
@@ -372,16 +377,7 @@ class RedisStore:
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self._client.command(b"HVALS", self._client.head[:-4] + b"workers", again=True)
-        found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
-        return [
-            WorkerRecord(
-                id=said["id"],
-                queues=tuple(said["queues"]),
-                tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
-                seen_at=said["seen_at"],
-            )
-            for said in found
-        ]
+        return decode_workers(rows)
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> RedisListener:
         return self._ears_here().listen(queues, worker)
