@@ -16,6 +16,7 @@ from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
+    About,
     Ask,
     Changed,
     Claim,
@@ -35,6 +36,7 @@ from paceline.stores.interface import (
     Usage,
     WorkerRecord,
 )
+from paceline.stores.redis.about import about
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
@@ -93,6 +95,7 @@ class RedisStore:
             connect_timeout=connect_timeout,
             timeout=timeout,
         )
+        self.address = self._client.shown
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
@@ -105,6 +108,9 @@ class RedisStore:
         await self._client.command(b"PING", again=True)
         if self._client.fsync:
             await check_fsync(await self._client.wire(), 0)
+
+    async def about(self) -> About:
+        return about(await self._client.command(b"INFO", again=True))
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
