@@ -9,7 +9,7 @@ from paceline.cli.running import with_store
 from paceline.cli.target import Target
 from paceline.job import ACTIVE, MOVES, JobState, Move
 
-STATES = sorted(MOVES[Move.CANCEL] - {JobState.WAITING_CHILDREN})
+STATES = sorted(str(each) for each in MOVES[Move.CANCEL] - {JobState.WAITING_CHILDREN})
 
 
 @click.command()

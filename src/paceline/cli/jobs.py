@@ -55,7 +55,9 @@ async def jobs(
     ]
     headers = ["job", "task", "queue", "group", "state", "when", "error"]
     shown = [place for place, name in enumerate(headers) if any(row[place] for row in rows) or name == "job"]
-    lines = table([headers[i] for i in shown], [[row[i] for i in shown] for row in rows], give="error task group queue")
+    lines = table(
+        [headers[i] for i in shown], [[row[i] for i in shown] for row in rows], give=("error", "task", "group", "queue")
+    )
     click.echo("\n".join(lines))
     if len(found) >= limit and len(queue) == 1:
         click.echo(f"\nthe next page: --after {found[-1].id}")

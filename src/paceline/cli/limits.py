@@ -16,19 +16,24 @@ group_option = click.option("-g", "--group", help="Only this group's key of a pe
 reason_option = click.option("-r", "--reason", help="Why; others see it.")
 
 
-@click.group(invoke_without_command=True)
-@click.pass_context
-def limits(context: click.Context) -> None:
+class ListUnlessNamed(click.Group):
+    """Without a subcommand it lists."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = bool(args) and (args[0] in self.commands or args[0] in ctx.help_option_names)
+        return super().parse_args(ctx, args if named else ["list", *args])
+
+
+@click.group(cls=ListUnlessNamed)
+def limits() -> None:
     """List limits, change them, hold them."""
-    if context.invoked_subcommand is None:
-        context.invoke(list_limits)
 
 
 @limits.command("list")
 @group_option
 @json_option
 @with_store
-async def list_limits(target: Target, group: str | None = None, as_json: bool = False) -> None:
+async def list_limits(target: Target, group: str | None, as_json: bool) -> None:
     """All limits: what they allow, how full they are, who waits."""
     lines = await limit_lines(target.store, group)
     if as_json:

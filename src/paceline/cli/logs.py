@@ -55,7 +55,7 @@ class TextLines(logging.Formatter):
         else:
             mark, text = " ", f"{record.name}: {text}"
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
+            text += "\n" + "\n".join(clean(line) for line in self.formatException(record.exc_info).splitlines())
         colour = _COLOURS.get(record.levelno)
         if colour is not None and sys.stderr.isatty():
             text = click.style(text, fg=colour)

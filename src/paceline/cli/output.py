@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +33,9 @@ def clean(text: object) -> str:
 
 def glyph(fancy: str, plain: str) -> str:
     """A character, or what stands for it where the output cannot show it."""
-    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    # The real output: a live view puts a stand-in before it that knows no encoding.
+    encoding = getattr(sys.__stdout__ if sys.stdout is None else sys.stdout, "encoding", None)
+    encoding = encoding or getattr(sys.__stdout__, "encoding", None) or "ascii"
     try:
         fancy.encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -46,24 +48,29 @@ def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 10_000
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, right: str = "", give: str = "") -> list[str]:
-    """Aligned lines. Columns named in `right` are numbers; the one named in `give` is cut where space is short."""
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[object]], *, right: Collection[str] = (), give: Collection[str] = ()
+) -> list[str]:
+    """Aligned lines. Columns in `right` are numbers; those in `give` are cut first where space is short."""
     cells = [[clean(cell) for cell in row] for row in rows]
+    if _total(headers, cells) > width():
+        # Where space is short, a column that says nothing goes first.
+        kept = [place for place in range(len(headers)) if any(row[place] for row in cells)]
+        headers, cells = [headers[place] for place in kept], [[row[place] for place in kept] for row in cells]
     widths = [max([len(header), *(len(row[place]) for row in cells)]) for place, header in enumerate(headers)]
     over = sum(widths) + 2 * (len(widths) - 1) - width()
-    order = sorted(range(len(widths)), key=lambda place: (headers[place] not in give.split(), -widths[place]))
+    order = sorted(range(len(widths)), key=lambda place: (headers[place] not in give, -widths[place]))
     for place in order:
         if over > 0:
             less = min(over, max(widths[place] - NARROW, 0))
             widths[place], over = widths[place] - less, over - less
-    numbers = set(right.split())
     lines = []
     for number, row in enumerate([list(headers), *cells]):
         parts = [
-            _fit(cell, size).rjust(size) if header in numbers else _fit(cell, size).ljust(size)
+            _fit(cell, size).rjust(size) if header in right else _fit(cell, size).ljust(size)
             for cell, size, header in zip(row, widths, headers, strict=True)
         ]
-        line = "  ".join(parts).rstrip()
+        line = _fit("  ".join(parts).rstrip(), width())
         lines.append(click.style(line, dim=True) if number == 0 else line)
     return lines
 
@@ -113,6 +120,16 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     Unlimited: lambda kind: "no limit",
     AllOf: lambda kind: in_words(kind),
 }
+
+
+def _total(headers: Sequence[str], cells: list[list[str]]) -> int:
+    widths = [max([len(header), *(len(row[place]) for row in cells)]) for place, header in enumerate(headers)]
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def fit(text: str) -> str:
+    """A line cut to the terminal."""
+    return _fit(text, width())
 
 
 def _fit(cell: str, size: int) -> str:

@@ -15,7 +15,7 @@ from paceline.job import FINISHED, JobState, Move
 @click.option(
     "-s",
     "--state",
-    type=click.Choice(sorted(FINISHED)),
+    type=click.Choice(sorted(str(each) for each in FINISHED)),
     default=None,
     help="All jobs of this state instead of single ones, such as failed.",
 )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import sys
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
 from paceline.cli.target import Target, find_target, store_options
 from paceline.errors import ConfigError, MissingExtra, PacelineError, SchemaMismatch, StoreUnavailable
+
+T = TypeVar("T")
 
 CRASHED, WRONG_USE, GRACE_EXCEEDED, NO_STORE, INTERRUPTED = 1, 2, 3, 4, 130
 
@@ -31,10 +34,12 @@ def failure(error: PacelineError) -> Failure:
     return Failure(str(error), NO_STORE if isinstance(error, StoreUnavailable) else CRASHED)
 
 
-def execute(coroutine: Coroutine[Any, Any, None]) -> None:
+def execute(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a command to its end."""
+    # What a store warns of belongs into a worker's log and to the doctor, not between the lines of every command.
+    logging.getLogger("paceline").addHandler(logging.NullHandler())
     try:
-        asyncio.run(coroutine)
+        return asyncio.run(coroutine)
     except PacelineError as error:
         raise failure(error) from error
     except KeyboardInterrupt:

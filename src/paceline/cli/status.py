@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from paceline.cli.output import ahead, bar, in_words, json_option, print_json, short, since, table
+from paceline.cli.output import ahead, bar, fit, in_words, json_option, print_json, short, since, table
 from paceline.cli.overview import LimitLine, Overview, look, scope
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
@@ -58,20 +58,20 @@ def as_text(target: Target, seen: Overview) -> list[str]:
     """The page as lines."""
     number = len(seen.workers)
     crew = f"{number} worker{'' if number == 1 else 's'}" if number else "no worker runs"
-    lines = [click.style(f"{target.store.address}  {target.store.namespace}  {crew}", bold=True), ""]
+    lines = [click.style(fit(f"{crew}  {target.store.address}  {target.store.namespace}"), bold=True), ""]
     if seen.queues:
         rows = [
             [_name(queue), *(queue.counts[state] or "" for state in STATES), queue.groups or ""]
             for queue in seen.queues
         ]
-        lines += table(["queue", *STATES, "groups"], rows, right=" ".join([*STATES, "groups"]), give="queue")
+        lines += table(["queue", *STATES, "groups"], rows, right=[*STATES, "groups"], give=("queue",))
     else:
         lines.append("no jobs yet")
     if seen.limits:
         lines += ["", *limit_table(seen.limits)]
     if seen.workers:
         rows = [[worker.id, ", ".join(worker.queues), since(worker.seen_at, seen.now)] for worker in seen.workers]
-        lines += ["", *table(["worker", "queues", "seen"], rows, give="queues worker")]
+        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"))]
     return lines
 
 
@@ -87,7 +87,9 @@ def limit_table(lines: list[LimitLine]) -> list[str]:
         opens = "when one finishes" if usage.opens_at >= NEVER else ahead(usage.opens_at, usage.now)
         says = in_words(usage.kind) + (" (set by an operator)" if line.override else "")
         rows.append([line.limit.name, full, held or opens, usage.waiting or "", says, scope(line.limit)])
-    return table(["limit", "used", "next start", "waiting", "allows", "for"], rows, right="waiting", give="for allows")
+    return table(
+        ["limit", "used", "next start", "waiting", "allows", "for"], rows, right=["waiting"], give=("for", "allows")
+    )
 
 
 def as_data(target: Target, seen: Overview) -> dict[str, Any]:
