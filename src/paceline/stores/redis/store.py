@@ -35,6 +35,7 @@ from paceline.stores.interface import (
     Usage,
     WorkerRecord,
 )
+from paceline.stores.redis.adding import Adds
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
@@ -96,6 +97,7 @@ class RedisStore:
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
+        self._adds: dict[asyncio.AbstractEventLoop, Adds] = {}
         self._seen: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -157,6 +159,15 @@ class RedisStore:
             raise ConfigError(
                 f"within={within!r} is wrong: the Redis store has no transactions to join", option="within"
             )
+        loop = asyncio.get_running_loop()
+        adds = self._adds.get(loop)
+        if adds is None:
+            for gone in [gone for gone in self._adds if gone.is_closed()]:
+                del self._adds[gone]
+            adds = self._adds[loop] = Adds(self._insert)
+        return await adds.add(jobs)
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         encoded = [encode_job(job) for job in jobs]
         bodies = [body for _, body in encoded]
         answer = await self._run("insert", {"jobs": [said for said, _ in encoded]}, bodies, again=True)

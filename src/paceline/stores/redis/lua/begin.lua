@@ -72,6 +72,11 @@ local function decode_head(blob)
   return found
 end
 
+-- A table for this step: the one of the step before if that left nothing in it. Making tables is what costs most.
+local function empty(before)
+  return before and next(before) == nil and before or {}
+end
+
 -- What a call holds in its hands begins empty.
 local resets = {}
 
@@ -147,6 +152,9 @@ end
 -- Commands with many arguments, in pieces that the Lua stack can hold.
 local function call_many(command, key, list, step)
   step = step or 1000
+  if #list == 0 then
+    return
+  end
   for first = 1, #list, step do
     call(command, key, unpack(list, first, min(first + step - 1, #list)))
   end

@@ -60,6 +60,7 @@ local function log_starts(line)
 end
 
 local function work()
+  begin_choosing()
   local replayed = replay()
   if replayed then
     return give(replayed, {}, now, NEVER)

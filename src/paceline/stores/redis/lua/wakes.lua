@@ -2,7 +2,7 @@
 -- A waker is such a process (one of its event loops). Its words are hints: without them everything is still correct.
 local STALE = 90000000 -- a waker that lives says so again before this time is over
 resets[#resets + 1] = function()
-  wakes.queues, wakes.empty, wakes.words = {}, {}, {}
+  wakes.queues, wakes.empty, wakes.words = empty(wakes.queues), empty(wakes.empty), empty(wakes.words)
   wakes.everybody, wakes.somebody_waits = false, nil
 end
 
@@ -180,7 +180,8 @@ function wakes.send()
     call_many('RPUSH', key, words)
     call('EXPIRE', key, 60)
   end
-  wakes.queues, wakes.empty, wakes.words, wakes.everybody = {}, {}, {}, false
+  wakes.queues, wakes.empty, wakes.words = empty(wakes.queues), empty(wakes.empty), empty(wakes.words)
+  wakes.everybody = false
 end
 
 savers[#savers + 1] = wakes.send
