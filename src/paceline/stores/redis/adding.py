@@ -93,3 +93,14 @@ class Adds:
             if not future.done():
                 future.set_result(inserted[first : first + len(jobs)])
             first += len(jobs)
+
+
+def adds_here(known: dict[asyncio.AbstractEventLoop, Adds], send: Send) -> Adds:
+    """The adds of the running loop; loops that ended are forgotten."""
+    loop = asyncio.get_running_loop()
+    adds = known.get(loop)
+    if adds is None:
+        for gone in [gone for gone in known if gone.is_closed()]:
+            del known[gone]
+        adds = known[loop] = Adds(send)
+    return adds

@@ -35,7 +35,7 @@ from paceline.stores.interface import (
     Usage,
     WorkerRecord,
 )
-from paceline.stores.redis.adding import Adds
+from paceline.stores.redis.adding import Adds, adds_here
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
@@ -159,13 +159,7 @@ class RedisStore:
             raise ConfigError(
                 f"within={within!r} is wrong: the Redis store has no transactions to join", option="within"
             )
-        loop = asyncio.get_running_loop()
-        adds = self._adds.get(loop)
-        if adds is None:
-            for gone in [gone for gone in self._adds if gone.is_closed()]:
-                del self._adds[gone]
-            adds = self._adds[loop] = Adds(self._insert)
-        return await adds.add(jobs)
+        return await adds_here(self._adds, self._insert).add(jobs)
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         encoded = [encode_job(job) for job in jobs]
