@@ -57,3 +57,11 @@ async def test_another_namespace_is_not_seen(store, handle):
 
     async with handle("another") as other:
         assert await other.queues() == []
+
+
+async def test_a_store_says_what_it_is(store):
+    about = await store.about()
+
+    assert about.server
+    assert "://" in store.address
+    assert all(isinstance(text, str) for text in (*about.facts, *about.facts.values(), *about.warnings))

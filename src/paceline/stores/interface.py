@@ -17,6 +17,8 @@ from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Kind, Limit
 from paceline.limits.explain import Standing as Standing
 from paceline.limits.explain import Usage as Usage
+from paceline.stores.overview import About as About
+from paceline.stores.overview import QueueRecord as QueueRecord
 
 MAX_CRASHES = 3
 """A job that killed its worker this often fails with reason "crashed"."""
@@ -172,18 +174,6 @@ class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_at: Micros = 0
 
 
-class QueueRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue at a glance."""
-
-    name: str
-    counts: dict[str, int]
-    groups: int
-    """How many groups have a job that waits."""
-    paused: bool = False
-    paused_tasks: tuple[str, ...] = ()
-    paused_groups: tuple[str, ...] = ()
-
-
 class Changed(msgspec.Struct, frozen=True):
     """A declaration that replaced other numbers."""
 
@@ -219,6 +209,8 @@ class Store(Protocol):
 
     clock: Clock
     namespace: str
+    address: str
+    """Where it lives, as it may be shown: without a password."""
     max_payload: int
     never_blocks: bool
     """True when no call ever waits for anything outside the process."""
@@ -228,6 +220,10 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; waiting calls end with an error."""
+
+    async def about(self) -> About:
+        """The server, its settings, and what is wrong with them."""
+        ...
 
     # a job's life
 

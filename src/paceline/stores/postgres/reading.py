@@ -7,15 +7,30 @@ from collections.abc import Sequence
 from paceline.clock import Micros
 from paceline.errors import JobNotFound
 from paceline.job import JobRecord
-from paceline.stores.interface import Filter, QueueRecord, Standing, StartRecord, WorkerRecord
+from paceline.stores.interface import About, Filter, QueueRecord, Standing, StartRecord, WorkerRecord
 from paceline.stores.postgres.faults import NUMBERS
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import counts_of, queue_record, record, worker_record
-from paceline.stores.postgres.texts import GET
+from paceline.stores.postgres.texts import ABOUT, GET
 
 
 class Reading(LimitCalls):
     """The part of the store that only reads."""
+
+    async def about(self) -> About:
+        (row,) = await self.calls.rows(ABOUT)
+        version, fsync, commit, limit, used = row
+        warnings = []
+        if fsync == "off":
+            warnings.append("fsync is off: a crash of the server can lose or damage everything")
+        if commit == "off":
+            warnings.append(
+                "synchronous_commit is off: a crash of the server can lose the last moments, starts included"
+            )
+        if int(used) * 10 > int(limit) * 9:
+            warnings.append(f"{used} of {limit} connections are in use")
+        facts = {"schema": self.schema, "connections": f"{used} of {limit}", "synchronous_commit": commit}
+        return About(f"PostgreSQL {version.split()[0]}", facts, tuple(warnings))
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord]:
         return [record(row) for row in await self.calls.rows(GET, await self.space(), list(ids), self.given_now())]

@@ -16,6 +16,7 @@ from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
+    About,
     Ask,
     Changed,
     Claim,
@@ -35,16 +36,17 @@ from paceline.stores.interface import (
     Usage,
     WorkerRecord,
 )
+from paceline.stores.redis.about import about
 from paceline.stores.redis.adding import Adds, adds_here
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
 from paceline.stores.redis.records import (
     CODES,
-    as_text,
     decode_jobs,
     decode_limit,
     decode_overrides,
+    decode_starts,
     decode_usage,
     encode_ask,
     encode_finish,
@@ -52,7 +54,7 @@ from paceline.stores.redis.records import (
     encode_job,
     encode_limit,
     encode_note,
-    encode_numbers,
+    encode_override,
     new_record,
 )
 from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
@@ -94,6 +96,7 @@ class RedisStore:
             connect_timeout=connect_timeout,
             timeout=timeout,
         )
+        self.address = self._client.shown
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
@@ -107,6 +110,9 @@ class RedisStore:
         await self._client.command(b"PING", again=True)
         if self._client.fsync:
             await check_fsync(await self._client.wire(), 0)
+
+    async def about(self) -> About:
+        return about(await self._client.command(b"INFO", again=True))
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
@@ -279,13 +285,8 @@ class RedisStore:
         return [decode_limit(said) for said in await self._value("overrides", {}, again=True)]
 
     async def override(self, override: Override, for_: Micros | None) -> None:
-        said = encode_numbers(override.kind) | {
-            "reason": None if override.reason is None else as_text(override.reason),
-            "expires_at": override.expires_at,
-        }
-        await self._run(
-            "override", {"name": override.limit, "group": override.group, "said": said, "length": for_}, again=True
-        )
+        said = {"name": override.limit, "group": override.group, "said": encode_override(override), "length": for_}
+        await self._run("override", said, again=True)
 
     async def lift(self, limit: str, group: str | None) -> None:
         await self._run("override", {"name": limit, "group": group, "lift": True}, again=True)
@@ -357,12 +358,8 @@ class RedisStore:
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
         key = self._client.head[:-4] + b"starts\x1f" + queue.encode()
-        rows = [_decode(row) for row in await self._client.command(b"LRANGE", key, 0, -1, again=True)]
-        return [
-            StartRecord(job_id, at, task, group or None, cost)
-            for job_id, at, task, group, cost in rows
-            if since is None or at >= since
-        ]
+        rows = decode_starts(await self._client.command(b"LRANGE", key, 0, -1, again=True))
+        return [start for start in rows if since is None or start.at >= since]
 
     async def standing(self, job_id: str) -> Standing:
         answer = await self._run("standing", {"id": job_id}, again=True)
