@@ -57,6 +57,7 @@ from paceline.stores.redis.records import (
     encode_override,
     new_record,
 )
+from paceline.stores.redis.resting import Rests
 from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
 from paceline.stores.server_clock import ServerClock
 
@@ -98,6 +99,7 @@ class RedisStore:
         )
         self.address = self._client.shown
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
+        self._rests = Rests(self._client, self.clock)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
         self._adds: dict[asyncio.AbstractEventLoop, Adds] = {}
@@ -179,19 +181,23 @@ class RedisStore:
         ]
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
-        wanted = encode_ask(ask, finishes)
         ears = self._ears.get(asyncio.get_running_loop())
+        told = bool(finishes) or (ears is not None and ears.told)
+        if not told and (nothing := await self._rests.still_nothing(ask)) is not None:
+            return nothing
+        wanted = encode_ask(ask, finishes)
         if ears is not None:
+            ears.told = False
             waker = ears.waker_for(ask.queues)
             if waker is not None:
                 wanted["waker"] = waker
         await self._greeting.claims()
         # A claim with a name gives the same answer when it is asked again.
         answer = await self._run("claim", wanted, again=bool(ask.claim_id))
-        now, again, lost, needs_room, guard, charges = _decode(answer[0])
+        now, again, lost, needs_room, guard, charges, steps = _decode(answer[0])
         self._server_clock.heard(now)
         self._greeting.heard(charges)
-        return Claim(
+        claim = Claim(
             jobs=decode_jobs(answer, now),
             now=now,
             ask_again_at=again,
@@ -199,6 +205,8 @@ class RedisStore:
             needs_room=needs_room,
             guard=guard,
         )
+        self._rests.found(ask, claim, steps)
+        return claim
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         lost: list[str] = await self._value("finish", {"finishes": [encode_finish(finish) for finish in finishes]})
@@ -306,15 +314,8 @@ class RedisStore:
     async def acquire(
         self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
     ) -> Grant:
-        wanted: dict[str, Any] = {
-            "targets": [(target.limit, target.group, target.cost) for target in targets],
-            "permit": permit,
-            "lease": lease,
-        }
-        if force:
-            wanted["force"] = True
-        if waits:
-            wanted["waits"] = True
+        asked = [(target.limit, target.group, target.cost) for target in targets]
+        wanted = {"targets": asked, "permit": permit, "lease": lease, "force": force, "waits": waits}
         await self._greeting.claims()
         granted, now, until, leased, charges = await self._value("acquire", wanted)
         self._server_clock.heard(now)
@@ -375,6 +376,7 @@ class RedisStore:
 
     async def unregister(self, worker: str) -> None:
         self._seen.pop(worker, None)
+        self._rests.forget(worker)
         await self._run("register", {"gone": worker}, again=True)
 
     async def workers(self) -> list[WorkerRecord]:
@@ -386,6 +388,8 @@ class RedisStore:
 
     async def prune(self) -> int:
         total: int = 0
+        if await self._rests.nothing_to_prune():
+            return total
         while True:
             removed, more = await self._value("prune", {"most": 1000}, again=True)
             total += removed

@@ -16,6 +16,7 @@ local function clients_before()
 end
 
 local function nothing_was_lost()
+  head.steps = head.steps + 1
   head.lost_at, head.missing = nil, nil
   for name in pairs(limits.all()) do
     limits.opened(name)
@@ -23,6 +24,7 @@ local function nothing_was_lost()
 end
 
 local function another_life()
+  head.steps = head.steps + 1
   -- A fence that was given out and forgotten must not prove anything.
   head.fences = head.fences + LOST_FENCES
   -- The server counts borders of seconds: one second of uptime may be a moment, or nearly two.
@@ -61,4 +63,4 @@ local function work()
   end
   return { pack({ now, head.charges, head.lost_at or false }) }
 end
-step('hello', work, EVEN_WHEN_FULL)
+step('hello', work, EVEN_WHEN_FULL, true)

@@ -112,3 +112,6 @@ end
 do
   -- include: wake
 end
+do
+  -- include: watch
+end

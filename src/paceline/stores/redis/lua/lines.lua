@@ -268,15 +268,16 @@ function lines.reclassify_all()
   wakes.all()
 end
 
--- The number of a set of tasks that a worker knows; a new one makes classes of its own.
+-- A worker knows this set of tasks; a new one makes classes of its own, and true is said.
 function lines.know(line, set)
-  if not line.tasksets[set] then
-    line.tasksets_made = line.tasksets_made + 1
-    line.tasksets[set] = line.tasksets_made
-    line.redefined = true
-    lines.reclassify(line)
+  if line.tasksets[set] then
+    return false
   end
-  return line.tasksets[set]
+  line.tasksets_made = line.tasksets_made + 1
+  line.tasksets[set] = line.tasksets_made
+  line.redefined = true
+  lines.reclassify(line)
+  return true
 end
 
 -- jobs
