@@ -58,7 +58,7 @@ local function encode_head()
   end
   local numbers = { head.latest, head.orders, head.fences, head.epochs, head.charges, head.next_expiry, head.longest }
   numbers[8], numbers[9], numbers[10], numbers[11] = head.guard, rest, head.run_id or false, head.steps
-  numbers[12], numbers[13] = head.pruned_steps, head.prune_due
+  numbers[12], numbers[13], numbers[14] = head.pruned_steps, head.prune_due, head.is_newborn or false
   return pack(numbers)
 end
 
@@ -71,6 +71,7 @@ local function decode_head(blob)
   found.latest, found.orders, found.fences, found.epochs, found.charges = said[1], said[2], said[3], said[4], said[5]
   found.next_expiry, found.longest, found.guard = said[6], said[7], said[8]
   found.run_id, found.steps, found.pruned_steps, found.prune_due = said[10] or nil, said[11], said[12], said[13]
+  found.is_newborn = said[14] or nil
   if said[9] then
     for name, value in pairs(said[9]) do
       found[name] = value
