@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,12 @@ KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
 """Steps whose answer is a promise."""
 
 
+def keepalive() -> dict[int, int]:
+    """Who vanished without a word (a cable, a firewall) is noticed within five seconds; no command is spent on it."""
+    wanted = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
+
+
 class Client:
     """One server (or the node of a cluster that has our slot), for all event loops of this process."""
 
@@ -46,7 +53,11 @@ class Client:
                 url,
                 socket_connect_timeout=connect_timeout,
                 socket_timeout=connect_timeout,
-                **({} if url.startswith("unix") else {"socket_keepalive": True}),
+                **(
+                    {}
+                    if url.startswith("unix")
+                    else {"socket_keepalive": True, "socket_keepalive_options": keepalive()}
+                ),
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
             )

@@ -88,4 +88,4 @@ local function work()
   rows.give(row, answer)
   return answer
 end
-step('standing', work, EVEN_WHEN_FULL)
+step('standing', work, EVEN_WHEN_FULL, true)
