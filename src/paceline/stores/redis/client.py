@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import redis
@@ -15,6 +14,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from paceline.errors import ConfigError, StoreUnavailable
+from paceline.stores.address import without_password
 from paceline.stores.redis.refusals import refusal, server_error
 from paceline.stores.redis.scripts import library
 from paceline.stores.redis.wire import Broken, Wire
@@ -217,12 +217,3 @@ class Client:
             wire.close("the store was closed")
         if threads is not None:
             threads.shutdown(wait=False)
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    place = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{place}"))

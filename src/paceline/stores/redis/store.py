@@ -16,6 +16,7 @@ from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
+    About,
     Ask,
     Changed,
     Claim,
@@ -28,12 +29,14 @@ from paceline.stores.interface import (
     Lease,
     Note,
     Override,
+    QueueRecord,
     Standing,
     StartRecord,
     Target,
     Usage,
     WorkerRecord,
 )
+from paceline.stores.redis.about import about
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
@@ -53,7 +56,7 @@ from paceline.stores.redis.records import (
     encode_numbers,
     new_record,
 )
-from paceline.stores.redis.standing import decode_standing
+from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
 from paceline.stores.server_clock import ServerClock
 
 _decode = msgspec.msgpack.Decoder().decode
@@ -92,6 +95,7 @@ class RedisStore:
             connect_timeout=connect_timeout,
             timeout=timeout,
         )
+        self.address = self._client.shown
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
@@ -104,6 +108,9 @@ class RedisStore:
         await self._client.command(b"PING", again=True)
         if self._client.fsync:
             await check_fsync(await self._client.wire(), 0)
+
+    async def about(self) -> About:
+        return about(await self._client.command(b"INFO", again=True))
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
@@ -343,7 +350,11 @@ class RedisStore:
 
     async def counts(self, queue: str) -> dict[str, int]:
         numbers = await self._value("counts", {"queue": queue}, again=True)
-        return {str(state): numbers[CODES[state] - 1] if state in CODES else 0 for state in JobState}
+        return decode_counts(numbers)
+
+    async def queues(self) -> list[QueueRecord]:
+        found = [decode_queue(said) for said in await self._value("queues", {}, again=True)]
+        return sorted(found, key=lambda each: each.name)
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
         key = self._client.head[:-4] + b"starts\x1f" + queue.encode()
@@ -372,16 +383,7 @@ class RedisStore:
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self._client.command(b"HVALS", self._client.head[:-4] + b"workers", again=True)
-        found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
-        return [
-            WorkerRecord(
-                id=said["id"],
-                queues=tuple(said["queues"]),
-                tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
-                seen_at=said["seen_at"],
-            )
-            for said in found
-        ]
+        return decode_workers(rows)
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> RedisListener:
         return self._ears_here().listen(queues, worker)

@@ -73,6 +73,9 @@ do
   -- include: prune
 end
 do
+  -- include: queues
+end
+do
   -- include: register
 end
 do
