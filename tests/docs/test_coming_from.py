@@ -17,30 +17,32 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((RO
 # Every name, option, default and caveat of the texts that Paceline grew from.
 NAMES = {
     "Conveyor, rate limiting": """
-        Worker limiter max duration concurrency store waiting `concurrency:
+        Worker WorkerOptions LimiterOptions limiter max duration concurrency store waiting isRateLimited @conveyor/core
         sliding|per-worker|poll|batch|approximate|distributed|divide|RangeError|reset point|1_000
     """,
     "Conveyor, groups": """
         Queue add addBulk group id maxSize GroupOptions GroupWorkerOptions concurrency limiter fetchNextJob
-        groupConcurrency excludeGroups getWaitingGroupCount round-robin
+        groupConcurrency JobOptions JobData groupId FetchOptions excludeGroups getWaitingGroupCount round-robin
         multiplied|races|without a group|on top of
     """,
     "Workglow": """
-        ILimiter canProceed recordJobStart recordJobCompletion getNextAvailableTime setNextAvailableTime clear
+        ILimiter @workglow/job-queue processJobs next(workerId) IRateLimiterStorage
+        canProceed recordJobStart recordJobCompletion getNextAvailableTime setNextAvailableTime clear
         NullLimiter ConcurrencyLimiter maxConcurrentJobs currentRunningJobs nextAllowedStartTime
-        RateLimiter maxExecutions windowSizeInSeconds initialBackoffDelay backoffMultiplier maxBackoffDelay
+        RateLimiter RateLimiterWithBackoffOptions RateLimiterOptions backoffDelay jitteredDelay
+        maxExecutions windowSizeInSeconds initialBackoffDelay backoffMultiplier maxBackoffDelay
         DelayLimiter delayInMilliseconds EvenlySpacedRateLimiter idealInterval averageDuration windowSizeMs
         CompositeLimiter addLimiter JobQueueServer queueName workerCount limiter storage
         InMemoryRateLimiterStorage SqliteRateLimiterStorage PostgresRateLimiterStorage IndexedDbRateLimiterStorage
         SupabaseRateLimiterStorage setupDatabase recordExecution getExecutionCount getOldestExecutionAtOffset
-        RetryableJobError retryDate Retry-After
+        RetryableJobError retryDate Retry-After runAfter execute(input
         JOB_LIMITER CONCURRENT_JOB_LIMITER EVENLY_SPACED_JOB_RATE_LIMITER NULL_JOB_LIMITER
         jobqueue.limiter jobqueue.limiter.concurrent jobqueue.limiter.rate.evenlyspaced jobqueue.limiter.null
-        1000|600000|default 50|floor of 0|jitter|short-circuit|Promise|one process|implicit concurrency
+        1000|600000|service tokens|default 50|floor of 0|jitter|short-circuit|Promise|one process|implicit concurrency
     """,
     "the lesson": """
         JobRateLimiter canProcess record maxPerMinute windowMs RATE_LIMITS SERVICE_LIMITS types
-        pending locked_by scheduled_at POLL_INTERVAL_MS WORKER_ID dequeue processJob completeJob failJob
+        pending locked_at locked_by scheduled_at POLL_INTERVAL_MS WORKER_ID dequeue processJob completeJob failJob
         5 seconds|1000 ms|exercise|after success|instead of waiting in a loop
     """,
 }
