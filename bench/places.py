@@ -6,7 +6,6 @@ Servers come from packages and are started for one run of the bench; nothing has
 from __future__ import annotations
 
 import itertools
-import re
 import shutil
 import sys
 import tempfile
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import psutil
 
@@ -76,19 +76,16 @@ class Postgres(Place):
 
 class Redis(Place):
     def commands(self) -> int | None:
-        told = self._info("commandstats")
-        return sum(int(calls) for name, calls in re.findall(r"cmdstat_([\w|]+):calls=(\d+)", told) if name != "info")
+        return sum(told["calls"] for name, told in self._info("commandstats").items() if name != "cmdstat_info")
 
     def size(self) -> int:
-        found = re.search(r"used_memory:(\d+)", self._info("memory"))
-        assert found is not None
-        return int(found[1])
+        return int(self._info("memory")["used_memory"])
 
-    def _info(self, section: str) -> str:
+    def _info(self, section: str) -> dict[str, Any]:
         import redis
 
         with redis.Redis.from_url(self.url) as client:
-            told: str = client.execute_command("INFO", section, NEVER_DECODE=True).decode()
+            told: dict[str, Any] = client.info(section)
             return told
 
 

@@ -24,7 +24,7 @@ from targets import verdicts
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-SUITES = ("speed",)
+SUITES = ("speed", "latency", "shared", "binding", "quiet")
 PATIENCE = 900
 """Seconds after which a measurement is given up."""
 Results = dict[str, list[dict[str, Any]]]

@@ -34,6 +34,7 @@ class System(Adapter):
         self.shape, *words = setting.split(",")
         options = dict(word.split("=") for word in words)
         self.slots = int(options.pop("slots", 100))
+        guard = options.pop("guard", 0)
         if url.startswith("sqlite") and "durability" not in options:
             options["durability"] = "normal"
         told = [SHAPES[self.shape], *words]
@@ -41,7 +42,7 @@ class System(Adapter):
         self.store = open_store(url, **options)
         limits = [SHARED] if self.shape in ("limit", "tenants") else []
         if limit is not None:
-            limits = [Limit("service", Starts(limit.starts, per=limit.seconds), tasks=["noop"])]
+            limits = [Limit("service", Starts(limit.starts, per=limit.seconds, guard=guard), tasks=["noop"])]
         self.queue = Queue("bench", store=self.store, limits=limits)
         self.options: dict[str, Any] = {} if self.shape == "kept" else {"keep": 0}
 
