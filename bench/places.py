@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sqlite3
 import sys
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -48,13 +50,20 @@ class Place:
 
 class Memory(Place):
     def size(self) -> int:
-        return int(psutil.Process().memory_info().rss)
+        """What Python has allocated since this was asked first."""
+        if not tracemalloc.is_tracing():
+            tracemalloc.start()
+        return tracemalloc.get_traced_memory()[0]
 
 
 class Sqlite(Place):
     def size(self) -> int:
-        file = Path(self.url.removeprefix("sqlite:///"))
-        return sum(part.stat().st_size for part in file.parent.glob(f"{file.name}*"))
+        """Pages in use, whether they are in the file or still in the log beside it."""
+        with closing(sqlite3.connect(self.url.removeprefix("sqlite:///"))) as file:
+            (size, pages, free) = (
+                file.execute(f"pragma {name}").fetchone()[0] for name in ("page_size", "page_count", "freelist_count")
+            )
+        return int(size * (pages - free))
 
 
 class Postgres(Place):
