@@ -103,6 +103,11 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self.name} {', '.join(self.queues)}: {self._slots.running} of {self.concurrency} slots busy>"
 
+    @property
+    def grace_exceeded(self) -> bool:
+        """True when handlers did not end within the grace of `stop()` and their jobs were handed back."""
+        return any(worker._grace_over for worker in (self, *self._crew))
+
     # life
 
     def lead(self, crew: list[Worker], around: Callable[[], AbstractAsyncContextManager[Any]] | None) -> None:

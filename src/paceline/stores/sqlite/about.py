@@ -5,6 +5,7 @@ from __future__ import annotations
 from paceline.stores.address import version_numbers
 from paceline.stores.interface import About
 from paceline.stores.sqlite.connect import sqlite3
+from paceline.stores.sqlite.schema import VERSION
 from paceline.stores.sqlite.state import SqliteState
 
 LOG_RESET_FIXED = (3, 51, 3)
@@ -22,7 +23,7 @@ def about(state: SqliteState) -> About:
         "size": f"{pages * size / 1e6:.1f} MB",
         "journal": str(journal),
         "durability": "full" if synchronous >= 2 else "normal",
-        "schema": str(db.execute("pragma user_version").fetchone()[0]),
+        "schema": str(VERSION),
     }
     warnings = []
     if version_numbers(sqlite3.sqlite_version) < LOG_RESET_FIXED:
