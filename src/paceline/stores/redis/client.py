@@ -60,6 +60,8 @@ class Client:
                 ),
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
+                # The pool counts what it ever made, and every try to find a lost server is one more.
+                max_connections=2**31,
             )
         except (ValueError, TypeError) as error:
             raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error

@@ -85,6 +85,25 @@ local function empty(before)
   return before and next(before) == nil and before or {}
 end
 
+-- The head as the last step left it: as long as its text is the same it need not be read anew.
+local kept_head, kept_text, kept_key
+
+local function read_head()
+  local text = call('GET', head_key)
+  if text and text == kept_text and head_key == kept_key then
+    head = kept_head
+  else
+    head = decode_head(text)
+  end
+  kept_text = nil -- until this step has ended well
+end
+
+local function write_head()
+  local text = encode_head()
+  call('SET', head_key, text)
+  kept_head, kept_text, kept_key = head, text, head_key
+end
+
 -- What a call holds in its hands begins empty.
 local resets = {}
 
@@ -98,7 +117,7 @@ local function begin(keys, given)
   args, words = unpack_one(given[1]), given
   head_key = keys[1]
   prefix = sub(head_key, 1, -5)
-  head = decode_head(call('GET', head_key))
+  read_head()
   if args.now then
     now = args.now -- a test moves the clock
   else

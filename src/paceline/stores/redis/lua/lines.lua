@@ -26,21 +26,12 @@ local function with_maps(said)
   return said
 end
 
--- The queue of this name, made when first needed.
-function lines.get(name)
-  local line = lines.held[name]
-  if line then
-    return line
-  end
-  local blob = call('HGET', prefix .. 'queues', name)
-  local said = with_maps(
-    blob and decode_once('queue', name, blob)
-      or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
-  )
-  line = {
+local function new_line(name, said, text)
+  local line = {
     name = name,
     groups = {},
-    redefined = not blob,
+    redefined = false,
+    text = text, -- its numbers as they stand in the store
     paused = said.paused,
     paused_tasks = said.paused_tasks,
     paused_groups = said.paused_groups,
@@ -51,11 +42,36 @@ function lines.get(name)
     by_signature = said.by_signature,
     class_of_task = said.class_of_task,
   }
-  local numbers = call('HGET', prefix .. 'numbers', name)
-  numbers = numbers and unpack_one(numbers) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
+  local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
   line.virtual_time, line.filings, line.counts = numbers[1], numbers[2], numbers[3]
   for _, cls in pairs(line.classes) do
     with_lists(cls, numbers[4][cls.id])
+  end
+  return line
+end
+
+-- The queue of this name, made when first needed.
+function lines.get(name)
+  local line = lines.held[name]
+  if line then
+    return line
+  end
+  local blob, text = call('HGET', prefix .. 'queues', name), call('HGET', prefix .. 'numbers', name)
+  local said = with_maps(
+    blob and decode_once('queue', name, blob)
+      or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
+  )
+  line = said.line
+  if line and text and line.text == text then
+    -- As the last step left it.
+    line.groups, line.started = empty(line.groups), nil
+    for _, cls in pairs(line.classes) do
+      with_lists(cls, cls.waiting)
+    end
+  else
+    line = new_line(name, said, text)
+    line.redefined = not blob
+    said.line = line
   end
   lines.held[name] = line
   return line
@@ -89,7 +105,11 @@ savers[#savers + 1] = function()
       for id, cls in pairs(line.classes) do
         waiting[id] = cls.waiting
       end
-      call('HSET', prefix .. 'numbers', name, pack({ line.virtual_time, line.filings, line.counts, waiting }))
+      local text = pack({ line.virtual_time, line.filings, line.counts, waiting })
+      if text ~= line.text then
+        call('HSET', prefix .. 'numbers', name, text)
+        line.text = text
+      end
       if line.redefined then
         forget_decoded()
         local classes = {}

@@ -5,7 +5,7 @@ local function save_all()
   for _, save in ipairs(savers) do
     save()
   end
-  call('SET', head_key, encode_head())
+  write_head()
 end
 
 -- `looks`: the step changes nothing that a claim looks at, or says itself when it did.
