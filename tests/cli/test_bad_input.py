@@ -40,6 +40,8 @@ from .conftest import Shop
         (["limits", "set", "mail", "__import__('os').system('x')", "-a", "jobs:app"], 2, "is wrong"),
         (["limits", "hold", "mail", "--for", "ages", "-a", "jobs:app"], 2, "for_='ages' is wrong"),
         (["enqueue", "nosuch", "-a", "jobs:app"], 2, "the app has the tasks send_email, sleep"),
+        (["enqueue", "send_email", "-a", "jobs:app"], 2, "send_email: missing a required argument: 'to'"),
+        (["enqueue", "send_email", "a", "wrong=1", "-a", "jobs:app"], 2, "unexpected keyword argument 'wrong'"),
         (["enqueue", "send_email", "--data", "{", "-a", "jobs:app"], 2, "expected JSON"),
         (["enqueue", "send_email", "x", "--delay", "-5s", "-a", "jobs:app"], 2, "delay='-5s' is wrong"),
         (["migrate", "sqlite:///jobs.db"], 2, "needs no migration"),
@@ -152,11 +154,13 @@ def test_sixty_columns_are_enough(shop: Shop) -> None:
 
 def test_many_jobs_come_from_a_file_all_or_none_of_a_wrong_one(shop: Shop, tmp_path: Path) -> None:
     good, bad = tmp_path / "good.jsonl", tmp_path / "bad.jsonl"
-    good.write_text('{"args": [0], "kwargs": {}}\n' * 1200)
-    bad.write_text('{"args": [0], "kwargs": {}}\nnonsense\n')
+    good.write_text('{"args": [0], "kwargs": {}}\n[0]\n{"seconds": 0}\n\n0\n' * 300)
+    bad.write_text("[0]\n[0, 1]\n")
 
     assert "added 1200 jobs" in shop.run("enqueue", "sleep", "-a", "jobs:app", "--file", str(good))
-    assert "line 2" in shop.run("enqueue", "sleep", "-a", "jobs:app", "--file", str(bad), code=2)
+    assert "line 2: sleep: too many positional" in shop.run(
+        "enqueue", "sleep", "-a", "jobs:app", "--file", str(bad), code=2
+    )
 
     assert shop.read("status")["queues"][0]["counts"]["waiting"] == 1200
     said = shop.run("clean", "waiting", "-a", "jobs:app", code=2)
@@ -178,3 +182,14 @@ def test_nothing_is_assumed_of_the_environment(shop: Shop) -> None:
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_options_of_a_store_may_stand_in_its_url(shop: Shop) -> None:
+    from ..servers.fresh import empty_postgres
+    from ..servers.redis import empty_redis
+
+    postgres = empty_postgres()
+    with_options = f"{postgres}{'&' if '?' in postgres else '?'}pooler=true&schema=paceline"
+    assert "no jobs yet" in shop.run("status", "--store", with_options)
+    assert "expected true or false" in shop.run("status", "--store", with_options.replace("true", "maybe"), code=2)
+    assert "durability='never' is wrong" in shop.run("status", "--store", f"{empty_redis()}&durability=never", code=2)

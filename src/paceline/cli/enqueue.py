@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
 from typing import IO, Any, cast
 
 import click
@@ -15,6 +15,7 @@ from paceline.cli.running import with_store
 from paceline.cli.target import Target
 from paceline.errors import ConfigError
 from paceline.options import JobOptions
+from paceline.task import Task
 
 AT_ONCE = 500
 """So many jobs go into one call."""
@@ -24,7 +25,12 @@ AT_ONCE = 500
 @click.argument("task")
 @click.argument("args", nargs=-1)
 @click.option("--data", help="The whole payload as JSON, for handlers of a Queue (instead of ARGS).")
-@click.option("-f", "--file", type=click.File("r"), help="One payload per line, as JSON; - is standard input.")
+@click.option(
+    "-f",
+    "--file",
+    type=click.File("r"),
+    help="One call per line, as JSON: a list, or an object of named arguments; - is standard input.",
+)
 @click.option("-q", "--queue", help="The queue; the task's own unless given.")
 @click.option("-g", "--group", help="The group (tenant).")
 @click.option("--delay", help="Start it not before this long, such as 5m.")
@@ -60,14 +66,18 @@ async def enqueue(
     line = target.desk.queue(queue or "default")
     if file is not None:
         lines = file.readlines()
-        with progress_bar(f"adding {task}", len(lines)) as advance:
+        payloads = [_line(line, number, known) for number, line in enumerate(lines, 1) if line.strip()]
+        with progress_bar(f"adding {task}", len(payloads)) as advance:
             added = 0
-            for part in _parts(lines):
+            for first in range(0, len(payloads), AT_ONCE):
+                part = payloads[first : first + AT_ONCE]
                 added += len(await line.add_many([(task, payload, _options(options)) for payload in part]))
                 advance(len(part))
         click.echo(f"added {added} jobs of {task} to queue {line.name}")
         return
     payload = _json(data, "data") if data is not None else _call(args)
+    if known is not None:
+        check_call(known, payload)
     job = await line.add(task, payload, **_options(options))
     if as_json:
         print_json({"id": job.id, "queue": job.queue, "task": job.task, "state": job.state})
@@ -108,8 +118,26 @@ def _json(text: str, option: str) -> Any:
         raise ConfigError(f"{option}={text[:80]!r} is wrong: expected JSON ({error})", option=option) from error
 
 
-def _parts(lines: list[str]) -> Iterator[list[Any]]:
-    """Payloads in parts. Everything is read before anything is added: a wrong line adds nothing."""
-    payloads = [_json(line, f"line {number}") for number, line in enumerate(lines, 1) if line.strip()]
-    for first in range(0, len(payloads), AT_ONCE):
-        yield payloads[first : first + AT_ONCE]
+def _line(line: str, number: int, known: Task[Any, Any, Any] | None) -> Any:
+    """A line of a file: a list or an object is what a task is called with, {"args": …, "kwargs": …} both."""
+    payload = _json(line, f"line {number}")
+    if known is None:
+        return payload
+    if isinstance(payload, list):
+        payload = {"args": payload, "kwargs": {}}
+    elif not isinstance(payload, dict):
+        payload = {"args": [payload], "kwargs": {}}
+    elif payload.keys() != {"args", "kwargs"}:
+        payload = {"args": [], "kwargs": payload}
+    check_call(known, payload, f"line {number}: ")
+    return payload
+
+
+def check_call(task: Task[Any, Any, Any], payload: Any, where: str = "") -> None:
+    """Refuse arguments that the task's function does not take: the worker could only fail."""
+    if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
+        raise ConfigError(f'{where}the data of a task is {{"args": […], "kwargs": {{…}}}}, not {payload!r:.80}')
+    try:
+        inspect.signature(task.function).bind(*payload["args"], **payload["kwargs"])
+    except TypeError as error:
+        raise ConfigError(f"{where}{task.name}: {error}", option="args", value=payload) from error

@@ -137,8 +137,6 @@ def _fit(cell: str, size: int) -> str:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Kind):
-        return repr(value)
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     raise NotImplementedError(f"no JSON for {type(value)}")

@@ -111,7 +111,7 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
     usage, limit = line.usage, line.limit
     return {
         "name": limit.name,
-        "kind": usage.kind,
+        "kind": repr(usage.kind),
         "queues": limit.queues and sorted(limit.queues),
         "tasks": limit.tasks and sorted(limit.tasks),
         "by": limit.by,
@@ -123,7 +123,7 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
         "next_start_at": None if usage.opens_at >= NEVER else max(usage.opens_at, usage.now),
         "waiting": usage.waiting,
         "now": usage.now,
-        "declared": limit.kind,
+        "declared": repr(limit.kind),
         "override": line.override and {"reason": line.override.reason, "expires_at": line.override.expires_at},
     }
 

@@ -70,15 +70,11 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
         found["due"] = [ahead(job.due_at, now)]
     if standing.keys:
         found["limits"] = [_limit_line(usage) for usage in standing.keys]
-    for name, jobs in holders.items():
-        lines = [f"{each.id} ({each.task}) for {short(now - (each.started_at or now))}, {each.worker}" for each in jobs]
-        used = next(usage.used for usage in standing.keys if usage.limit == name)
-        if len(lines) > SHOWN:
-            lines = [*lines[:SHOWN], f"and {len(lines) - SHOWN} more"]
-        elif used > len(lines):
-            lines.append(f"{used - len(lines)} by code that holds a permit")
-        found[f"{name} is held by"] = lines or ["nobody any more"]
-    position = [f"{standing.ahead} jobs of its lane go first" if standing.ahead else "first of its lane"]
+    slots = [line for usage in standing.keys for line in _slots(usage, holders.get(usage.limit), now)]
+    if slots:
+        found["slots"] = slots
+    first = f"{standing.ahead} {'job' if standing.ahead == 1 else 'jobs'} of its lane first"
+    position = [first if standing.ahead else "first of its lane"]
     if standing.groups > 1:
         position.append(f"{standing.groups} groups take turns")
     found["position"] = [", ".join(position)]
@@ -88,6 +84,20 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
     when = None if standing.paused or not standing.known else standing.earliest
     found["earliest"] = [ahead(when, now) if when is not None else "not known: only an end or an operator can help"]
     return found
+
+
+def _slots(usage: Usage, jobs: list[JobRecord] | None, now: Micros) -> list[str]:
+    """Who holds the slots of a limit."""
+    if jobs is None:
+        return []
+    lines = [
+        f"{usage.limit}: {job.id} ({job.task}) for {short(now - (job.started_at or now))}, {job.worker}" for job in jobs
+    ]
+    if len(lines) > SHOWN:
+        return [*lines[:SHOWN], f"{usage.limit}: and {len(lines) - SHOWN} more"]
+    if usage.used > len(lines):
+        lines.append(f"{usage.limit}: {usage.used - len(lines)} by code that holds a permit")
+    return lines
 
 
 def _what_happened(job: JobRecord, now: Micros) -> dict[str, list[str]]:
@@ -150,7 +160,7 @@ def _data(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[str, 
             {
                 "limit": usage.limit,
                 "group": usage.group,
-                "kind": usage.kind,
+                "kind": repr(usage.kind),
                 "used": usage.used,
                 "allowed": usage.allowed,
                 "refuses": usage.opens_at > now,

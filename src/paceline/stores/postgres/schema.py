@@ -13,7 +13,20 @@ from paceline.errors import ConfigError, SchemaMismatch
 
 STEPS = ("0001_tables",)
 """What changes tables, in order; a step that was released never changes."""
-FUNCTIONS = ("kinds", "meters", "classes", "insert", "finish", "claim", "turns", "limits", "manage", "read", "wake")
+FUNCTIONS = (
+    "newest",
+    "kinds",
+    "meters",
+    "classes",
+    "insert",
+    "finish",
+    "claim",
+    "turns",
+    "limits",
+    "manage",
+    "read",
+    "wake",
+)
 """Functions and their types: dropped and made anew with every step."""
 VERSION = len(STEPS)
 _OFF = ("enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin", "enable_material", "jit")

@@ -9,7 +9,7 @@ from paceline.stores.sqlite.schema import VERSION
 from paceline.stores.sqlite.state import SqliteState
 
 LOG_RESET_FIXED = (3, 51, 3)
-"""Before this version two processes that fold the log at once can, very rarely, damage the file."""
+"""Before this version two processes that fold the log at once can, very rarely, damage the file; ours never do."""
 
 
 def about(state: SqliteState) -> About:
@@ -28,7 +28,8 @@ def about(state: SqliteState) -> About:
     warnings = []
     if version_numbers(sqlite3.sqlite_version) < LOG_RESET_FIXED:
         warnings.append(
-            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug (fixed in 3.51.3): very rarely, two processes can "
-            "damage the file; pip install 'paceline[sqlite]' brings a newer library"
+            f"SQLite {sqlite3.sqlite_version} has the WAL-reset bug (fixed in 3.51.3): Paceline folds the log in "
+            "a way that does not meet it, other programs that write to this file might; "
+            "pip install 'paceline[sqlite]' brings a newer library"
         )
     return About(f"SQLite {sqlite3.sqlite_version}", facts, tuple(warnings))

@@ -181,7 +181,8 @@ $$;
 
 -- How many jobs of a group have not started: filed, arrived and delayed ones, seen at one moment.
 create function paceline.group_size(p_queue int, p_grp text) returns bigint language sql volatile as $$
-    select coalesce((select waiting from paceline.grp where queue = p_queue and name = p_grp), 0)
+    select coalesce((select sum(l.waiting) from paceline.grp g, lateral paceline.lanes_of(g.id) as l
+            where g.queue = p_queue and g.name = p_grp), 0)
         + coalesce((select sum(number) from paceline.arrival where queue = p_queue and what = 0 and grp = p_grp), 0)
         + (select count(*) from paceline.delayed where queue = p_queue and grp = p_grp)
 $$;
@@ -193,7 +194,9 @@ declare
 begin
     select id into v_id from paceline.queue where space = p_space and name = p_name;
     if not found then
-        insert into paceline.queue (space, name) values (p_space, p_name) on conflict (space, name) do nothing;
+        insert into paceline.queue (space, name) values (p_space, p_name) on conflict (space, name) do nothing
+            returning id into v_id;
+        if found then insert into paceline.line (queue) values (v_id); end if;
         select id into v_id from paceline.queue where space = p_space and name = p_name;
     end if;
     return v_id;
