@@ -13,6 +13,9 @@ local function borrow()
   find_text, match_text, each_match = string.find, string.match, string.gmatch
   call, pack, unpack_one, unpack_from = redis.call, cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_one
   to_bytes, from_bytes, format, sub = struct.pack, struct.unpack, string.format, string.sub
+  -- Collect when there is ten times as much as is in use, which is about a megabyte: what is in use, this library above
+  -- all, is looked at each time.
+  lent.collectgarbage('setpause', 1000)
 end
 
 local SEP = '\31' -- no name has control characters, so joined names stay apart

@@ -156,10 +156,9 @@ function rows.cost_under(cost, limit)
   return cost[limit] or 1
 end
 
--- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
 function rows.place(row)
   if not row.place then
-    row.place = to_bytes('>I8', row.order + 4503599627370496) .. row.id
+    row.place = lanes.place(row.order, row.id)
   end
   return row.place
 end
