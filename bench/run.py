@@ -11,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from targets import verdicts
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-SUITES = ("speed", "latency", "shared", "binding", "quiet")
+SUITES = ("ceilings", "speed", "latency", "shared", "binding", "quiet", "flat", "size", "limiters", "imports")
 PATIENCE = 900
 """Seconds after which a measurement is given up."""
 Results = dict[str, list[dict[str, Any]]]
@@ -46,8 +47,11 @@ def main() -> None:
     total = sum(len(cases) * rounds[name] for name, cases in plans.items())
     with Places() as places, Progress(total) as progress:
         for name, cases in plans.items():
+            start = time.monotonic()
             measured[name] = measure(cases, rounds[name], places, progress)
-            save(folder / f"{name}.json", {"about": found, "rounds": rounds[name], "results": measured[name]})
+            took = round(time.monotonic() - start)
+            content = {"about": found, "rounds": rounds[name], "seconds": took, "results": measured[name]}
+            save(folder / f"{name}.json", content)
     for name, results in measured.items():
         print("\n\n".join(table.text() for table in suites[name].tables(results)), end="\n\n")
     print("\n".join(found["missing"]), end="\n\n" if absent else "")

@@ -22,18 +22,15 @@ PATIENCE = 30.0
 
 
 def cases(size: Size) -> list[Case]:
-    samples = 60 if size.quick else SAMPLES
+    if size.quick:
+        return [Case("latency", store, "ours:plain", 50) for store in STORES]
     found = []
     for store in STORES:
-        found.append(Case("latency", store, "ours:plain", samples))
-        if store == "sqlite" and not size.quick:
-            found.append(Case("latency", store, "ours:plain,durability=full", samples))
-        peers = [peer for peer in PEERS if peer.store == store and peer not in size.absent]
-        # In a quick run, one neighbour is enough.
-        found += [
-            Case("latency", store, f"{peer.system}:{peer.settings[0]}", samples)
-            for peer in peers[: 1 if size.quick else None]
+        specs = ["ours:plain", *(["ours:plain,durability=full"] if store == "sqlite" else [])]
+        specs += [
+            f"{peer.system}:{peer.settings[0]}" for peer in PEERS if peer.store == store and peer not in size.absent
         ]
+        found += [Case("latency", store, spec, SAMPLES) for spec in specs]
     return found
 
 

@@ -20,7 +20,7 @@ STARTS = 10
 
 def cases(size: Size) -> list[Case]:
     """`n` is for how many seconds they are watched."""
-    watched = 4 if size.quick else 20
+    watched = 3 if size.quick else 20
     return [Case("quiet", store, "ours:plain", watched, WORKERS) for store in ("postgres", "redis")]
 
 

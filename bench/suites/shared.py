@@ -17,10 +17,10 @@ JOBS = {"sqlite": 10_000, "postgres": 20_000, "redis": 30_000}
 
 
 def cases(size: Size) -> list[Case]:
-    counts = (8,) if size.quick else (1, 2, 4, 8)
+    stores, counts = (("postgres",), (8,)) if size.quick else (tuple(JOBS), (1, 2, 4, 8))
     return [
-        Case("shared", store, f"ours:{shape}", jobs // (2 if size.quick else 1), count)
-        for store, jobs in JOBS.items()
+        Case("shared", store, f"ours:{shape}", JOBS[store] // (2 if size.quick else 1), count)
+        for store in stores
         for count in counts
         for shape in ("plain", "limit")
     ]
