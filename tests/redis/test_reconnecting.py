@@ -112,6 +112,21 @@ async def test_a_worker_goes_on_after_a_server_that_was_silent(new_server):
     await check(server.url, silence)
 
 
+async def test_a_server_that_was_away_for_hundreds_of_tries_is_found_again(new_server):
+    server = new_server()
+    store = open_store(server.url)
+    await store.open()
+    server.kill()
+
+    for _ in range(300):
+        with pytest.raises(StoreError):
+            await store.counts("line")
+    server.start()
+
+    assert (await store.counts("line"))["waiting"] == 0
+    await store.close()
+
+
 async def test_a_call_to_a_silent_server_ends(new_server):
     server = new_server()
     store = open_store(server.url, timeout=0.5, connect_timeout=0.5)

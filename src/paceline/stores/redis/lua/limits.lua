@@ -1,6 +1,6 @@
 -- The limits by name: which rules a task meets, with which numbers, and what operators said.
 resets[#resets + 1] = function()
-  limits.held, limits.written, limits.complete = {}, {}, false
+  limits.held, limits.written, limits.complete = empty(limits.held), empty(limits.written), false
 end
 
 function limits.find(name)
@@ -63,7 +63,7 @@ savers[#savers + 1] = function()
   for name, limit in pairs(limits.written) do
     call('HSET', prefix .. 'limits', name, pack(limit))
   end
-  limits.written = {}
+  limits.written = empty(limits.written)
 end
 
 -- The numbers of one key: the operator's word first, then what code declared.

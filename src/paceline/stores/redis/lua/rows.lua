@@ -244,7 +244,7 @@ function rows.add(row, due_at, lifo)
   head.orders = head.orders + 1
   row.order, row.created_at, row.due_at = lifo and -head.orders or head.orders, now, due_at
   row.body = to_bytes('>ddd', row.order, now, due_at) .. row.said
-  row.is_new, row.more = true, { progress = 0, logs = {} }
+  row.is_new, row.no_more = true, true
 end
 
 function rows.delete(row)
@@ -255,6 +255,9 @@ function rows.delete(row)
 end
 
 savers[#savers + 1] = function()
+  if next(rows.held) == nil and not rows.deleted then
+    return
+  end
   local bodies, written, more, no_more = {}, {}, {}, {}
   for id, row in pairs(rows.held) do
     if row then

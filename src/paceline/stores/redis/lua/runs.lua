@@ -1,6 +1,7 @@
 -- The ends of runs: free the slots, and decide where the job goes.
 resets[#resets + 1] = function()
-  runs.ended, runs.begun, runs.kept, runs.not_kept = {}, {}, {}, {}
+  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
+  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
 end
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
@@ -22,14 +23,14 @@ end
 function runs.save_leases()
   call_many('ZREM', prefix .. 'leases', runs.ended)
   call_many('ZADD', prefix .. 'leases', runs.begun)
-  runs.ended, runs.begun = {}, {}
+  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
 end
 
 savers[#savers + 1] = function()
   runs.save_leases()
   call_many('ZREM', prefix .. 'done', runs.not_kept)
   call_many('ZADD', prefix .. 'done', runs.kept)
-  runs.kept, runs.not_kept = {}, {}
+  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
 end
 
 -- When the first live lease ends, unless it is prolonged.
