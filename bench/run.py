@@ -1,4 +1,4 @@
-"""Measure Paceline beside its peers: `python bench/run.py [suite ...] [--store redis] [--rounds 3] [--quick]`.
+"""Measure Paceline beside its peers: `python -m bench.run [suite ...] [--store redis] [--rounds 3] [--quick]`.
 
 Every measurement is a process of its own, and the systems take turns (A B C A B C ...), so that all of them meet the
 same moments of the machine. Medians count. Speed is not a test: the exit code is 0 whether targets are met or not.
@@ -16,16 +16,18 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from about import about
-from cases import Case, Size
-from places import Places
-from progress import Progress
-from systems import PEERS, STORES, why_not
-from targets import verdicts
+from bench import docs
+from bench.about import about
+from bench.cases import Case, Size
+from bench.ceiling import shares
+from bench.places import Places
+from bench.progress import Progress
+from bench.suites import SUITES
+from bench.systems import PEERS, STORES, why_not
+from bench.targets import verdicts
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-SUITES = ("ceilings", "speed", "latency", "shared", "binding", "quiet", "flat", "size", "limiters", "imports")
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
 PATIENCE = 900
 """Seconds after which a measurement is given up."""
 Results = dict[str, list[dict[str, Any]]]
@@ -35,7 +37,7 @@ def main() -> None:
     options = _options()
     absent = {peer: why for peer in PEERS if peer.store in options.store and (why := why_not(peer))}
     size = Size(options.quick, tuple(absent))
-    suites = {name: import_module(f"suites.{name}") for name in options.suites or SUITES}
+    suites = {name: import_module(f"bench.suites.{name}") for name in options.suites or SUITES}
     plans = {
         name: [case for case in suite.cases(size) if case.store in options.store] for name, suite in suites.items()
     }
@@ -52,11 +54,26 @@ def main() -> None:
             took = round(time.monotonic() - start)
             content = {"about": found, "rounds": rounds[name], "seconds": took, "results": measured[name]}
             save(folder / f"{name}.json", content)
-    for name, results in measured.items():
-        print("\n\n".join(table.text() for table in suites[name].tables(results)), end="\n\n")
-    print("\n".join(found["missing"]), end="\n\n" if absent else "")
-    print(verdicts(measured).text())
-    print("\n" + "\n".join(f"{key}: {value}" for key, value in found.items() if key != "missing"))
+    tell(measured, found)
+    if not options.quick and set(measured) == set(SUITES) and set(options.store) == set(STORES):
+        docs.write()
+
+
+def tell(measured: dict[str, Results], found: dict[str, Any]) -> None:
+    """All tables: the suites, how far from the ceilings, the targets, and what the figures depend on."""
+    tables = [
+        table for name, results in measured.items() for table in import_module(f"bench.suites.{name}").tables(results)
+    ]
+    if "ceilings" in measured and "speed" in measured:
+        tables.append(shares(measured))
+    tables.append(verdicts(measured))
+    print("\n\n".join(table.text() for table in tables if table.rows))
+    print("\n" + "\n".join(found["missing"]) if found["missing"] else "")
+    print("\n".join(f"{key}: {_plain(value)}" for key, value in found.items() if key != "missing"))
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _options() -> argparse.Namespace:
@@ -94,10 +111,12 @@ def child(case: Case, places: Places, progress: Progress) -> dict[str, Any] | No
     """One measurement in a fresh process with the same Python and the same environment."""
     with places.fresh(case.store) as place:
         words = [case.suite, case.store, case.spec, str(case.n), str(case.processes)]
-        command = [sys.executable, str(HERE / "child.py"), *words, "--url", place.url, "--server", str(place.server)]
+        command = [sys.executable, "-m", "bench.child", *words, "--url", place.url, "--server", str(place.server)]
         env = os.environ | {"PYTHONHASHSEED": "0"}
         try:
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True)
+            done = subprocess.run(
+                command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True
+            )
             found: dict[str, Any] = json.loads(done.stdout)
         except subprocess.CalledProcessError as error:
             progress.note(f"{case.suite}, {case.key} failed:\n{error.stderr[-2000:]}")

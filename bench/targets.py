@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any, NamedTuple
 
-from report import Table, laps, short
+from bench.report import Table, laps, short
 
 Runs = list[dict[str, Any]]
 Measured = dict[str, dict[str, Runs]]

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from adapters.interface import PAYLOAD, Adapter, Rate
-from cases import Case, Size
-from crew import Crew, crew_on
-from places import Place
-from report import Table, figure, middle
-from systems import PEERS, adapter
+from bench.adapters.interface import PAYLOAD, Adapter, Rate
+from bench.cases import Case, Size
+from bench.crew import Crew, crew_on
+from bench.places import Place
+from bench.report import Table, figure, middle
+from bench.systems import PEERS, adapter
 
 LIMIT = Rate(100, 1.0)
 SECOND = 1_000_000_000

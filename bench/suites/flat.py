@@ -13,12 +13,11 @@ from collections.abc import Callable
 from statistics import median, quantiles
 from typing import Any
 
-from cases import Case, Size
-from collector import settle
-from places import Place
-from report import Table, laps, short, spread
-from systems import STORES
-
+from bench.cases import Case, Size
+from bench.collector import settle
+from bench.places import Place
+from bench.report import Table, laps, short, spread
+from bench.systems import STORES
 from paceline import Limit, Rate, Store, open_store
 from paceline.job import JobRecord, NewJob
 from paceline.options import new_id
@@ -150,7 +149,7 @@ async def _start(store: Store, times: int) -> None:
 async def _laps(beds: dict[str, Bed], state: str, claims: int, now: Callable[[], int]) -> dict[str, Any]:
     settle()
     found: dict[str, Any] = {name + state: {"1": [], "10": []} for name in beds}
-    for _ in range(LAPS if claims > 100 else 3):
+    for _ in range(LAPS if claims > 100 else 2):
         for name, bed in beds.items():
             for slots in (1, 10):
                 found[name + state][str(slots)].append(await bed.lap(slots, claims, now))

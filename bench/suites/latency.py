@@ -8,12 +8,12 @@ import time
 from statistics import median, quantiles
 from typing import Any
 
-from adapters.interface import PAYLOAD, Adapter
-from cases import Case, Size
-from crew import crew_on
-from places import Place
-from report import Table, figure, spread_of
-from systems import PEERS, STORES, adapter
+from bench.adapters.interface import PAYLOAD, Adapter
+from bench.cases import Case, Size
+from bench.crew import crew_on
+from bench.places import Place
+from bench.report import Table, figure, spread_of
+from bench.systems import PEERS, STORES, adapter
 
 SAMPLES = 200
 WARM_UP = 20

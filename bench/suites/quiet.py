@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.interface import PAYLOAD, Rate
-from cases import Case, Size
-from crew import crew_on
-from places import Place
-from report import Table, figure
-from systems import adapter
+from bench.adapters.interface import PAYLOAD, Rate
+from bench.cases import Case, Size
+from bench.crew import crew_on
+from bench.places import Place
+from bench.report import Table, figure
+from bench.systems import adapter
 
 WORKERS = 8
 SETTLING = 1.5

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.interface import PAYLOAD
-from cases import Case, Size
-from crew import crew_on
-from places import Place
-from report import Table, figure, middle, spread_of
-from systems import adapter
+from bench.adapters.interface import PAYLOAD
+from bench.cases import Case, Size
+from bench.crew import crew_on
+from bench.places import Place
+from bench.report import Table, figure, middle, spread_of
+from bench.systems import adapter
 
 SECOND = 1_000_000_000
 BULK = 1_000
