@@ -85,7 +85,7 @@ def _exact(results: Results) -> str:
 
 
 def _latency(results: Results) -> str:
-    """The median, on a scale of powers of ten."""
+    """The medians of all stores, on one scale."""
     bars = [
         Bar(
             f"{NAMES[key.split()[0]]}: {runs[0]['label']}".replace("ours", "Paceline"),
