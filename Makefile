@@ -32,7 +32,7 @@ check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/lint-imports --no-logo
 
 bench: $(BENCH_VENV)/.installed ## speed and exactness beside other systems, and the pictures in docs/ (QUICK=1: less, in 3 minutes)
-	@$(BENCH_VENV)/bin/python bench/run.py $(if $(QUICK),--quick)
+	@$(BENCH_VENV)/bin/python -m bench.run $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
 	rm -rf $(VENV) $(BENCH_VENV) bench/node/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

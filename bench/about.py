@@ -14,9 +14,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from adapters import bullmq
-from places import POSTGRES, REDIS
-from systems import PEERS
+from bench.adapters import bullmq
+from bench.places import POSTGRES, REDIS
+from bench.systems import PEERS
 
 OURS = ("msgspec", "psycopg", "redis", "hiredis", "uvloop")
 LIMITERS = ("limits", "pyrate-limiter", "throttled-py", "aiolimiter")

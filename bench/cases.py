@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from systems import Peer
+from bench.systems import Peer
 
 
 class Case(NamedTuple):

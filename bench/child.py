@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python bench/child.py speed redis saq:10 10000` prints JSON.
+"""One measurement in a process of its own: `python -m bench.child speed redis saq:10 10000` prints JSON.
 
 With `--profile` it shows on standard error where the time of the event loop's thread went.
 """
@@ -17,9 +17,9 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from cases import Case
-from places import KINDS, Places
-from systems import STORES
+from bench.cases import Case
+from bench.places import KINDS, Places
+from bench.systems import STORES
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
     case = Case(options.suite, options.store, options.spec, options.n, options.processes)
-    suite = import_module(f"suites.{options.suite}")
+    suite = import_module(f"bench.suites.{options.suite}")
     with ExitStack() as stack:
         if options.url:
             place = KINDS[options.store](options.url, options.server)

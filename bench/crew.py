@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from adapters.interface import Rate
+from bench.adapters.interface import Rate
 
-WORKER = Path(__file__).with_name("worker.py")
+ROOT = Path(__file__).parents[1]
 PATIENCE = 90.0
 """Seconds after which a job that did not start is lost."""
 SETTLING = 0.5
@@ -31,8 +31,9 @@ class Crew:
 
     async def start(self, count: int, *words: str) -> None:
         pipe = asyncio.subprocess.PIPE
+        program = (sys.executable, "-m", "bench.worker")
         for _ in range(count):
-            process = await asyncio.create_subprocess_exec(sys.executable, str(WORKER), *words, stdin=pipe, stdout=pipe)
+            process = await asyncio.create_subprocess_exec(*program, *words, cwd=ROOT, stdin=pipe, stdout=pipe)
             self.processes.append(process)
         for process in self.processes:
             assert process.stdout is not None

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import psutil
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 
@@ -34,8 +32,11 @@ class Place:
         """Processor time of the server until now."""
         if not self.server:
             return 0.0
+        import psutil
+
         process = psutil.Process(self.server)
-        times = [process.cpu_times(), *(child.cpu_times() for child in _children(process))]
+        children = [child for child in process.children() if child.is_running()]
+        times = [each.cpu_times() for each in (process, *children)]
         own = sum(time.user + time.system for time in times)
         return own + times[0].children_user + times[0].children_system
 
@@ -170,8 +171,3 @@ class Places:
         for words in (("FLUSHALL",), ("FUNCTION", "FLUSH"), ("CONFIG", "RESETSTAT")):
             assert server.ask(*words).startswith(b"+OK"), words
         return Redis(server.url, server.process.pid)
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    found: list[psutil.Process] = process.children()
-    return [child for child in found if child.is_running()]

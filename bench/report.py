@@ -50,9 +50,9 @@ def figure(runs: Runs, column: str) -> str:
 def short(number: float | None) -> str:
     if number is None:
         return "–"
-    if number >= 100 or number == round(number):
+    if abs(number) >= 100 or number == round(number):
         return f"{number:,.0f}"
-    return f"{number:.1f}" if number >= 10 else f"{number:.2f}"
+    return f"{number:.1f}" if abs(number) >= 10 else f"{number:.2f}"
 
 
 def spread(numbers: Sequence[float]) -> float:
@@ -63,3 +63,8 @@ def spread(numbers: Sequence[float]) -> float:
 def spread_of(runs: Runs, column: str) -> str:
     found = values(runs, column)
     return f"{spread(found):.0%}" if found else "–"
+
+
+def laps(runs: Runs, bed: str, slots: str, column: str) -> list[float]:
+    """Of a store of one size in the suite `flat`."""
+    return [lap[column] for run in runs for lap in run["beds"][bed][slots]]

@@ -1,4 +1,4 @@
-"""Measure Paceline beside its peers: `python bench/run.py [suite ...] [--store redis] [--rounds 3] [--quick]`.
+"""Measure Paceline beside its peers: `python -m bench.run [suite ...] [--store redis] [--rounds 3] [--quick]`.
 
 Every measurement is a process of its own, and the systems take turns (A B C A B C ...), so that all of them meet the
 same moments of the machine. Medians count. Speed is not a test: the exit code is 0 whether targets are met or not.
@@ -11,21 +11,24 @@ import json
 import os
 import subprocess
 import sys
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from about import about
-from cases import Case, Size
-from places import Places
-from progress import Progress
-from systems import PEERS, STORES, why_not
-from targets import verdicts
+from bench import docs
+from bench.about import about
+from bench.cases import Case, Size
+from bench.ceiling import shares
+from bench.places import Places
+from bench.progress import Progress
+from bench.suites import SUITES
+from bench.systems import PEERS, STORES, why_not
+from bench.targets import verdicts
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
-SUITES = ("speed", "latency", "shared", "binding", "quiet")
-PATIENCE = 900
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PATIENCE = 600
 """Seconds after which a measurement is given up."""
 Results = dict[str, list[dict[str, Any]]]
 
@@ -34,74 +37,110 @@ def main() -> None:
     options = _options()
     absent = {peer: why for peer in PEERS if peer.store in options.store and (why := why_not(peer))}
     size = Size(options.quick, tuple(absent))
-    suites = {name: import_module(f"suites.{name}") for name in options.suites or SUITES}
+    suites = {name: import_module(f"bench.suites.{name}") for name in options.suites}
     plans = {
         name: [case for case in suite.cases(size) if case.store in options.store] for name, suite in suites.items()
     }
+    rounds = {name: min(options.rounds, getattr(suite, "ROUNDS", options.rounds)) for name, suite in suites.items()}
+    whole = not options.quick and set(suites) == set(SUITES) and set(options.store) == set(STORES)
+    folder = RESULTS if whole else RESULTS / "partial"
     found = about()
     found["missing"] = [f"{peer.system} on {peer.store}: not measured, {why}" for peer, why in absent.items()]
-    folder = RESULTS / "quick" if options.quick else RESULTS
     measured: dict[str, Results] = {}
-    rounds = {name: min(options.rounds, getattr(suite, "ROUNDS", options.rounds)) for name, suite in suites.items()}
     total = sum(len(cases) * rounds[name] for name, cases in plans.items())
     with Places() as places, Progress(total) as progress:
+        runner = Runner(places, progress, options.through.split())
         for name, cases in plans.items():
-            measured[name] = measure(cases, rounds[name], places, progress)
-            save(folder / f"{name}.json", {"about": found, "rounds": rounds[name], "results": measured[name]})
-    for name, results in measured.items():
-        print("\n\n".join(table.text() for table in suites[name].tables(results)), end="\n\n")
-    print("\n".join(found["missing"]), end="\n\n" if absent else "")
-    print(verdicts(measured).text())
-    print("\n" + "\n".join(f"{key}: {value}" for key, value in found.items() if key != "missing"))
+            start = time.monotonic()
+            measured[name] = runner.measure(cases, rounds[name])
+            took = round(time.monotonic() - start)
+            found["missing"] += runner.failed
+            content = {"about": found, "rounds": rounds[name], "seconds": took, "results": measured[name]}
+            save(folder / f"{name}.json", content)
+    tell(measured, found)
+    if whole:
+        docs.write()
+
+
+def tell(measured: dict[str, Results], found: dict[str, Any]) -> None:
+    """All tables: the suites, how far from the ceilings, the targets, and what the figures depend on."""
+    tables = [
+        table for name, results in measured.items() for table in import_module(f"bench.suites.{name}").tables(results)
+    ]
+    if "ceilings" in measured and "speed" in measured:
+        tables.append(shares(measured))
+    tables.append(verdicts(measured))
+    print("\n\n".join(table.text() for table in tables if table.rows))
+    print("\n" + "\n".join(found["missing"]) if found["missing"] else "")
+    print("\n".join(f"{key}: {_plain(value)}" for key, value in found.items() if key != "missing"))
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(f"{name} {number}" for name, number in value.items()) if isinstance(value, dict) else str(value)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("suites", nargs="*", metavar="suite", help=f"{', '.join(SUITES)}; all of them if none is named")
     parser.add_argument("--store", action="append", choices=STORES, help="only this store; may be repeated")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, help="3, or 1 of a quick run")
     parser.add_argument("--quick", action="store_true", help="less of everything, in under three minutes")
+    parser.add_argument(
+        "--through", default="", metavar="COMMAND", help="before each measurement: taskset -c 1, flock ..."
+    )
     options = parser.parse_args()
     if unknown := set(options.suites) - set(SUITES):
         parser.error(f"unknown suite: {', '.join(sorted(unknown))}")
+    options.suites = options.suites or SUITES
     options.store = options.store or STORES
+    options.rounds = max(1, options.rounds or (1 if options.quick else 3))
     return options
 
 
-def measure(cases: list[Case], rounds: int, places: Places, progress: Progress) -> Results:
-    """All cases in turn, so many times; a case that failed once is left out from then on."""
-    results: Results = {}
-    failed: set[str] = set()
-    for number in range(1, rounds + 1):
-        for case in cases:
-            progress.say(f"{case.suite}, round {number}: {case.key}")
-            if case.key not in failed:
-                found = child(case, places, progress)
-                if found is None:
-                    failed.add(case.key)
-                    results.pop(case.key, None)
-                else:
-                    results.setdefault(case.key, []).append(found)
-            progress.step()
-    return results
+class Runner:
+    """Does the measurements of a suite, each in a process of its own."""
 
+    def __init__(self, places: Places, progress: Progress, through: list[str]) -> None:
+        self.places = places
+        self.progress = progress
+        self.through = through
+        self.failed: list[str] = []
 
-def child(case: Case, places: Places, progress: Progress) -> dict[str, Any] | None:
-    """One measurement in a fresh process with the same Python and the same environment."""
-    with places.fresh(case.store) as place:
-        words = [case.suite, case.store, case.spec, str(case.n), str(case.processes)]
-        command = [sys.executable, str(HERE / "child.py"), *words, "--url", place.url, "--server", str(place.server)]
-        env = os.environ | {"PYTHONHASHSEED": "0"}
-        try:
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=True)
-            found: dict[str, Any] = json.loads(done.stdout)
-        except subprocess.CalledProcessError as error:
-            progress.note(f"{case.suite}, {case.key} failed:\n{error.stderr[-2000:]}")
-            return None
-        except (subprocess.TimeoutExpired, ValueError) as error:
-            progress.note(f"{case.suite}, {case.key} failed: {error}")
-            return None
-        return found
+    def measure(self, cases: list[Case], rounds: int) -> Results:
+        """All cases in turn, so many times; a case that failed once is left out."""
+        results: Results = {case.key: [] for case in cases}
+        self.failed = []
+        for number in range(1, rounds + 1):
+            for case in cases:
+                self.progress.say(f"{case.suite}, round {number}: {case.key}")
+                if case.key in results:
+                    found = self._child(case)
+                    if found is None:
+                        del results[case.key]
+                        self.failed.append(f"{case.suite}, {case.key}: failed")
+                    else:
+                        results[case.key].append(found)
+                self.progress.step()
+        return results
+
+    def _child(self, case: Case) -> dict[str, Any] | None:
+        """One measurement with the same Python and the same environment, on an empty store."""
+        with self.places.fresh(case.store) as place:
+            program = [*self.through, sys.executable, "-m", "bench.child"]
+            words = [case.suite, case.store, case.spec, str(case.n), str(case.processes)]
+            command = [*program, *words, "--url", place.url, "--server", str(place.server)]
+            env = os.environ | {"PYTHONHASHSEED": "0"}
+            try:
+                options: Any = {"cwd": ROOT, "env": env, "capture_output": True, "text": True, "timeout": PATIENCE}
+                done = subprocess.run(command, check=True, **options)
+                found: dict[str, Any] = json.loads(done.stdout)
+            except subprocess.CalledProcessError as error:
+                self.progress.note(f"{case.suite}, {case.key} failed:\n{error.stderr[-2000:]}")
+                return None
+            except (subprocess.TimeoutExpired, ValueError) as error:
+                self.progress.note(f"{case.suite}, {case.key} failed: {error}")
+                return None
+            return found
 
 
 def save(file: Path, content: dict[str, Any]) -> None:

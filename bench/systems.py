@@ -6,7 +6,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
 
-from adapters.interface import Adapter, Rate
+from bench.adapters.interface import Adapter, Rate
 
 STORES = ("memory", "sqlite", "postgres", "redis")
 
@@ -42,14 +42,14 @@ PEERS = (
 def adapter(spec: str, url: str, limit: Rate | None = None) -> Adapter:
     """`system:setting`, as in `saq:10`."""
     system, _, setting = spec.partition(":")
-    made: Adapter = import_module(f"adapters.{system}").System(url, setting, limit)
+    made: Adapter = import_module(f"bench.adapters.{system}").System(url, setting, limit)
     return made
 
 
 def why_not(peer: Peer) -> str:
     """Why a peer cannot be measured here; nothing if it can."""
     if peer.system == "bullmq":
-        from adapters import bullmq
+        from bench.adapters import bullmq
 
         return bullmq.install()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any, NamedTuple
 
-from report import Table, short
+from bench.report import Table, laps, short
 
 Runs = list[dict[str, Any]]
 Measured = dict[str, dict[str, Runs]]
@@ -47,11 +47,11 @@ def column(measured: Measured, suite: str, key: str, name: str) -> list[float]:
     return [run[name] for run in runs if run.get(name) is not None]
 
 
-def beside(store: str, name: str, peers: tuple[str, ...], theirs: tuple[str, ...] = ()) -> Find:
-    """Our speed without limits beside the fastest setting of the peers; `theirs`: their columns, if other ones."""
+def beside(store: str, name: str, peers: tuple[str, ...], theirs: tuple[str, ...] = (), mine: str = "plain") -> Find:
+    """Our speed beside the fastest setting of the peers; `theirs`: their columns, if other ones."""
 
     def find(measured: Measured) -> Found | None:
-        ours = column(measured, "speed", f"{store} ours:plain", name)
+        ours = column(measured, "speed", f"{store} ours:{mine}", name)
         rivals = [
             (numbers, runs[0]["label"])
             for key, runs in measured.get("speed", {}).items()
@@ -95,9 +95,46 @@ def lost(on: list[float], off: list[float]) -> Found | None:
 
 
 def figure(suite: str, key: str, name: str, pick: Callable[[list[float]], float] = median) -> Find:
+    """One column of ours, as it is."""
+
     def find(measured: Measured) -> Found | None:
         numbers = column(measured, suite, key, name)
         return Found(pick(numbers), min(numbers), max(numbers)) if numbers else None
+
+    return find
+
+
+def asked(name: str) -> Find:
+    """Our limiter in memory beside `limits` and its moving window."""
+
+    def find(measured: Measured) -> Found | None:
+        ours, theirs = (column(measured, "limiters", f"memory {spec}", name) for spec in ("ours", "limits:moving"))
+        return ratio(ours, theirs, "limits, moving window") if ours and theirs else None
+
+    return find
+
+
+def shared(store: str, processes: int) -> Find:
+    """What a limit that does not bind costs when so many processes keep it together."""
+
+    def find(measured: Measured) -> Found | None:
+        keys = (f"{store} ours:{shape} x{processes}" for shape in ("limit", "plain"))
+        return lost(*(column(measured, "shared", key, "drain") for key in keys))
+
+    return find
+
+
+def deep(store: str, state: str, name: str = "p50", spec: str = "depth") -> Find:
+    """A claim of one job in the largest size beside the smallest: the laps of both took turns."""
+
+    def find(measured: Measured) -> Found | None:
+        suite = measured.get("flat", {})
+        quick = suite.get(f"{store} {spec}:quick") if name == "p50" else None  # too few claims for a p99
+        runs = suite.get(f"{store} {spec}") or quick
+        if not runs:
+            return None
+        names = [bed for bed in runs[0]["beds"] if bed.endswith(state)]
+        return ratio(laps(runs, names[-1], "1", name), laps(runs, names[0], "1", name), names[-1])
 
     return find
 
@@ -115,24 +152,96 @@ POSTGRES = ("pgqueuer", "procrastinate")
 REDIS = ("dramatiq", "taskiq", "saq", "celery")
 ADDS = ("single", "together")
 
-TARGETS = [
-    least("memory", "drain beside pgqueuer", 1.3, beside("memory", "drain", ("pgqueuer",))),
-    least("sqlite", "drain beside litequeue and Huey", 2, beside("sqlite", "drain", SQLITE)),
-    least("sqlite", "adds from 50 tasks beside theirs", 1, beside("sqlite", "together", SQLITE, ADDS)),
-    least("sqlite", "bulk adds beside single adds", 10, within("speed", "sqlite ours:plain", "bulk", "single")),
-    most("sqlite", "cost of a limit that does not bind", 0.3, cost("sqlite"), "%"),
-    least("postgres", "drain beside pgqueuer", 1.2, beside("postgres", "drain", ("pgqueuer",))),
-    least("postgres", "drain beside Procrastinate", 10, beside("postgres", "drain", ("procrastinate",))),
-    least("postgres", "adds from 50 tasks beside theirs", 1, beside("postgres", "together", POSTGRES, ADDS)),
-    least("postgres", "bulk adds beside theirs", 1, beside("postgres", "bulk", POSTGRES)),
-    most("postgres", "cost of a limit that does not bind", 0.2, cost("postgres"), "%"),
-    least("redis", "drain beside Dramatiq, taskiq, SAQ, Celery", 4, beside("redis", "drain", REDIS)),
-    least("redis", "adds one by one beside theirs", 1, beside("redis", "single", REDIS)),
-    least("redis", "adds from 50 tasks beside theirs", 1, beside("redis", "together", REDIS, ADDS)),
-    least("redis", "drain beside BullMQ on Node", 1, beside("redis", "drain", ("bullmq",))),
-    least("redis", "bulk adds beside BullMQ on Node", 1, beside("redis", "bulk", ("bullmq",))),
-    most("redis", "cost of a limit that does not bind", 0.2, cost("redis"), "%"),
+COST = "cost of a limit that does not bind"
+
+
+def memory() -> list[Target]:
+    return [
+        least("memory", "drain beside pgqueuer", 1.3, beside("memory", "drain", ("pgqueuer",))),
+        least("memory", "the same with a limit", 1.3, beside("memory", "drain", ("pgqueuer",), mine="limit")),
+        least("memory", "limiter, granted, beside limits", 2, asked("granted")),
+        least("memory", "limiter, refused, beside limits", 2, asked("refused")),
+        *flat("memory"),
+    ]
+
+
+def sqlite() -> list[Target]:
+    return [
+        least("sqlite", "drain beside litequeue and Huey", 2, beside("sqlite", "drain", SQLITE)),
+        least("sqlite", "adds from 50 tasks beside theirs", 1, beside("sqlite", "together", SQLITE, ADDS)),
+        least("sqlite", "bulk adds beside single adds", 10, within("speed", "sqlite ours:plain", "bulk", "single")),
+        most("sqlite", COST, 0.3, cost("sqlite"), "%"),
+        most("sqlite", "from an add to the start, p50", 5, figure("latency", "sqlite ours:plain", "p50"), "ms"),
+        most("sqlite", "from an add to the start, p99", 25, figure("latency", "sqlite ours:plain", "p99"), "ms"),
+        *bound("sqlite"),
+        *flat("sqlite"),
+    ]
+
+
+def postgres() -> list[Target]:
+    return [
+        least("postgres", "drain beside pgqueuer", 1.2, beside("postgres", "drain", ("pgqueuer",))),
+        least("postgres", "drain beside Procrastinate", 10, beside("postgres", "drain", ("procrastinate",))),
+        least("postgres", "adds from 50 tasks beside theirs", 1, beside("postgres", "together", POSTGRES, ADDS)),
+        least("postgres", "bulk adds beside theirs", 1, beside("postgres", "bulk", POSTGRES)),
+        most("postgres", COST, 0.2, cost("postgres"), "%"),
+        most("postgres", "cost of one shared by 8 processes", 0.4, shared("postgres", 8), "%"),
+        most("postgres", "from an add to the start, p50", 5, figure("latency", "postgres ours:plain", "p50"), "ms"),
+        *bound("postgres"),
+        *quiet("postgres"),
+        *flat("postgres"),
+        most("postgres", "claim, most beside fewest, blocked, p99", 2, deep("postgres", "blocked", "p99")),
+    ]
+
+
+def redis() -> list[Target]:
+    return [
+        least("redis", "drain beside Dramatiq, taskiq, SAQ, Celery", 4, beside("redis", "drain", REDIS)),
+        least("redis", "adds one by one beside theirs", 1, beside("redis", "single", REDIS)),
+        least("redis", "adds from 50 tasks beside theirs", 1, beside("redis", "together", REDIS, ADDS)),
+        least("redis", "drain beside BullMQ on Node", 1, beside("redis", "drain", ("bullmq",))),
+        least("redis", "bulk adds beside BullMQ on Node", 1, beside("redis", "bulk", ("bullmq",))),
+        most("redis", COST, 0.2, cost("redis"), "%"),
+        most("redis", "from an add to the start, p50", 2, figure("latency", "redis ours:plain", "p50"), "ms"),
+        *bound("redis"),
+        *quiet("redis"),
+        *flat("redis"),
+    ]
+
+
+def bound(store: str) -> list[Target]:
+    """100 starts a second, kept by one and by four processes."""
+    found = []
+    for count, key in ((1, f"{store} ours:plain"), (4, f"{store} ours:plain x4")):
+        who = "1 process" if count == 1 else f"{count} processes"
+        found += [
+            most(store, f"starts in the worst second of 100, {who}", 100, figure("binding", key, "worst", max), ""),
+            least(store, f"of that limit used, {who}", 0.98, figure("binding", key, "used"), "%"),
+        ]
+    return found
+
+
+def quiet(store: str) -> list[Target]:
+    key = f"{store} ours:plain x8"
+    return [
+        most(store, "commands of a blocked worker in 20 s", 3, figure("quiet", key, "each"), ""),
+        most(store, "lateness when the limit opens", 50, figure("quiet", key, "late"), "ms"),
+    ]
+
+
+def flat(store: str) -> list[Target]:
+    return [
+        most(store, "claim, most jobs and groups beside fewest, ready", 2, deep(store, "ready")),
+        most(store, "the same, all but one group blocked", 2, deep(store, "blocked")),
+        most(store, "claim, longest window beside shortest", 2, deep(store, "", spec="window")),
+    ]
+
+
+IMPORTS = [
+    most("start", "import paceline beside python -c pass", 3, figure("imports", "memory ours", "import_ratio")),
+    most("start", "paceline --help beside python -c pass", 5, figure("imports", "memory ours", "help_ratio")),
 ]
+TARGETS = [*memory(), *sqlite(), *postgres(), *redis(), *IMPORTS]
 
 
 def verdicts(measured: Measured) -> Table:
@@ -159,5 +268,5 @@ def verdicts(measured: Measured) -> Table:
 
 def _tell(number: float, unit: str) -> str:
     if unit == "%":
-        return f"{number:.0%}"
+        return f"{number:.1%}" if 0.9 < number < 1 else f"{number:.0%}"
     return f"{number:.2f} ×" if unit == "×" else f"{short(number)} {unit}".rstrip()

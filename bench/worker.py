@@ -1,4 +1,4 @@
-"""A worker in a process of its own: `python bench/worker.py SPEC URL each|tally [starts seconds]`.
+"""A worker in a process of its own: `python -m bench.worker SPEC URL each|tally [starts seconds]`.
 
 It says `ready`, then what it did by the clock that all processes share: `each` one line for every job (when it was
 sent, when its handler began), `tally` now and then how many there were, and at the end when the first and the last
@@ -14,10 +14,10 @@ import threading
 import time
 from typing import Any
 
-from adapters.interface import Rate
-from child import run
-from collector import settle
-from systems import adapter
+from bench.adapters.interface import Rate
+from bench.child import run
+from bench.collector import settle
+from bench.systems import adapter
 
 PAUSE = 0.02
 """Seconds between two tallies."""

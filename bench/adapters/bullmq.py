@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from adapters.interface import Adapter, Handle, Lap, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Lap, Payload, Rate
 
 FOLDER = Path(__file__).parents[1] / "node"
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from celery import Celery
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 
 class System(Adapter):

@@ -13,7 +13,7 @@ from typing import Any
 
 from huey import SqliteHuey
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 POLL = 0.001
 """Seconds between two looks at an empty queue, for a low latency; its own default is 0.1, growing to 10."""

@@ -13,7 +13,7 @@ import time
 
 from litequeue import LiteQueue
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 POLL = 0.001
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 from paceline import Concurrency, GroupLimits, Job, Limit, Queue, Worker, open_store
 from paceline import Rate as Starts
 

@@ -17,7 +17,7 @@ from pgqueuer import PgQueuer
 from pgqueuer.models import Job
 from pgqueuer.types import QueueExecutionMode
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 CONNECTIONS = 10
 

@@ -6,7 +6,7 @@ import asyncio
 
 import procrastinate
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 
 class System(Adapter):

@@ -7,7 +7,7 @@ from typing import Any
 
 from saq import Queue, Worker
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 
 class System(Adapter):

@@ -7,7 +7,7 @@ import asyncio
 from taskiq.api import run_receiver_task
 from taskiq_redis import RedisStreamBroker
 
-from adapters.interface import Adapter, Handle, Payload, Rate
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
 
 
 class System(Adapter):

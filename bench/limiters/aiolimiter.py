@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aiolimiter import AsyncLimiter
 
-from limiters.interface import Ask, LimiterAdapter
+from bench.limiters.interface import Ask, LimiterAdapter
 
 
 class System(LimiterAdapter):

@@ -8,7 +8,7 @@ from limits import RateLimitItemPerSecond
 from limits.storage import storage_from_string
 from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter
 
-from limiters.interface import Ask, LimiterAdapter
+from bench.limiters.interface import Ask, LimiterAdapter
 
 STRATEGIES = {"moving": MovingWindowRateLimiter, "fixed": FixedWindowRateLimiter}
 

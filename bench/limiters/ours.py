@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from limiters.interface import Ask, LimiterAdapter
+from bench.limiters.interface import Ask, LimiterAdapter
 from paceline import Limiter, Rate, open_store
 
 

@@ -7,7 +7,7 @@ from functools import partial
 import redis
 from pyrate_limiter import InMemoryBucket, Limiter, Rate, RedisBucket
 
-from limiters.interface import Ask, LimiterAdapter
+from bench.limiters.interface import Ask, LimiterAdapter
 
 
 class System(LimiterAdapter):

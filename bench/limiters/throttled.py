@@ -7,7 +7,7 @@ from datetime import timedelta
 from throttled import MemoryStore, RedisStore, Throttled
 from throttled.rate_limiter import per_duration
 
-from limiters.interface import Ask, LimiterAdapter
+from bench.limiters.interface import Ask, LimiterAdapter
 
 CAPACITY = 100_000
 """Keys its memory store may keep; its own default is fewer than a measurement has."""

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from statistics import median, quantiles
 from typing import Any
 
-from adapters.interface import PAYLOAD, Adapter, Rate
-from cases import Case, Size
-from crew import Crew, crew_on
-from places import Place
-from report import Table, figure
-from systems import PEERS, adapter
+from bench.adapters.interface import PAYLOAD, Adapter, Rate
+from bench.cases import Case, Size
+from bench.crew import Crew, crew_on
+from bench.places import Place
+from bench.report import Table, figure, middle
+from bench.systems import PEERS, adapter
 
 LIMIT = Rate(100, 1.0)
 SECOND = 1_000_000_000
@@ -27,14 +27,14 @@ LIMITED = {("sqlite", "huey"), ("redis", "dramatiq"), ("redis", "bullmq")}
 
 
 def cases(size: Size) -> list[Case]:
-    jobs, counts = (300, (4,)) if size.quick else (JOBS, (1, 4))
-    found = [Case("binding", "memory", "ours:plain", jobs)]
+    if size.quick:
+        return [Case("binding", store, "ours:plain", 250, 4) for store in OURS[1:]]
+    found = [Case("binding", "memory", "ours:plain", JOBS)]
     for store in OURS[1:]:
-        specs = ("ours:plain",) if size.quick else ("ours:plain", f"ours:plain,guard={GUARD}")
-        found += [Case("binding", store, spec, jobs, count) for spec in specs for count in counts]
-        for peer in PEERS:
-            if (store, peer.system) in LIMITED and peer.store == store and peer not in size.absent:
-                found += [Case("binding", store, f"{peer.system}:{peer.settings[0]}", jobs, count) for count in counts]
+        specs = ["ours:plain", f"ours:plain,guard={GUARD}"]
+        peers = [peer for peer in PEERS if (peer.store, peer.system) in LIMITED and peer not in size.absent]
+        specs += [f"{peer.system}:{peer.settings[0]}" for peer in peers if peer.store == store]
+        found += [Case("binding", store, spec, JOBS, count) for spec in specs for count in (1, 4)]
     return found
 
 
@@ -63,7 +63,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
         "label": f"{system.label}, {case.processes} process{'es' if case.processes > 1 else ''}",
         "worst": worst_window(at, window),
         "worst_begun": worst_window(began, window),
-        "used": (case.n - 1) // most * window / (at[-1] - at[0]) * 100,
+        "used": (case.n - 1) // most * window / (at[-1] - at[0]),
         "late": median(late),
         "late_p99": quantiles(late, n=100)[98],
         "cpu_us": cpu,
@@ -107,12 +107,13 @@ def worst_window(stamps: Sequence[int], length: int) -> int:
 
 
 def tables(results: dict[str, list[dict[str, Any]]]) -> list[Table]:
-    head = ["100 starts a second", "worst second", "by handlers", "used, %", "late ms", "p99", "µs/job", "commands/job"]
+    head = ["100 starts a second", "worst second", "by handlers", "used", "late ms", "p99", "µs/job", "commands/job"]
     rows = [
         [
             f"{key.split()[0]}: {runs[0]['label']}",
             *(str(max(run[name] for run in runs)) for name in ("worst", "worst_begun")),
-            *(figure(runs, name) for name in ("used", "late", "late_p99", "cpu_us", "commands")),
+            f"{middle(runs, 'used'):.1%}",
+            *(figure(runs, name) for name in ("late", "late_p99", "cpu_us", "commands")),
         ]
         for key, runs in results.items()
     ]

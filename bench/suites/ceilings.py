@@ -14,11 +14,11 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from adapters.interface import PAYLOAD
-from cases import Case, Size
-from places import Place
-from report import Table, figure, spread_of
-from systems import STORES
+from bench.adapters.interface import PAYLOAD
+from bench.cases import Case, Size
+from bench.places import Place
+from bench.report import Table, figure, spread_of
+from bench.systems import STORES
 
 TOGETHER = 50
 BULK = 1_000

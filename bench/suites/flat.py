@@ -13,12 +13,11 @@ from collections.abc import Callable
 from statistics import median, quantiles
 from typing import Any
 
-from cases import Case, Size
-from collector import settle
-from places import Place
-from report import Table, short, spread
-from systems import STORES
-
+from bench.cases import Case, Size
+from bench.collector import settle
+from bench.places import Place
+from bench.report import Table, laps, short, spread
+from bench.systems import STORES
 from paceline import Limit, Rate, Store, open_store
 from paceline.job import JobRecord, NewJob
 from paceline.options import new_id
@@ -44,7 +43,7 @@ CLOCKS: dict[str, Callable[[], int]] = {"memory": time.thread_time_ns, "sqlite":
 def cases(size: Size) -> list[Case]:
     """`n` is how many claims make a lap."""
     specs = ("depth:quick", "window:quick") if size.quick else ("depth", "window")
-    return [Case("flat", store, spec, 50 if size.quick else 200) for store in STORES for spec in specs]
+    return [Case("flat", store, spec, 30 if size.quick else 200) for store in STORES for spec in specs]
 
 
 async def measure(place: Place, case: Case) -> dict[str, Any]:
@@ -150,7 +149,7 @@ async def _start(store: Store, times: int) -> None:
 async def _laps(beds: dict[str, Bed], state: str, claims: int, now: Callable[[], int]) -> dict[str, Any]:
     settle()
     found: dict[str, Any] = {name + state: {"1": [], "10": []} for name in beds}
-    for _ in range(LAPS):
+    for _ in range(LAPS if claims > 100 else 2):
         for name, bed in beds.items():
             for slots in (1, 10):
                 found[name + state][str(slots)].append(await bed.lap(slots, claims, now))
@@ -159,10 +158,6 @@ async def _laps(beds: dict[str, Bed], state: str, claims: int, now: Callable[[],
 
 def _job(group: str | None) -> NewJob:
     return NewJob(id=new_id(), queue=QUEUE, task="noop", group=group, keep=0)
-
-
-def laps(runs: list[dict[str, Any]], name: str, slots: str, column: str) -> list[float]:
-    return [lap[column] for run in runs for lap in run["beds"][name][slots]]
 
 
 def tables(results: dict[str, list[dict[str, Any]]]) -> list[Table]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from cases import Case, Size
-from places import Place
-from report import Table, figure
+from bench.cases import Case, Size
+from bench.places import Place
+from bench.report import Table, figure
 
 ROUNDS = 1
 """The turns are inside."""

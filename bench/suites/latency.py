@@ -8,12 +8,12 @@ import time
 from statistics import median, quantiles
 from typing import Any
 
-from adapters.interface import PAYLOAD, Adapter
-from cases import Case, Size
-from crew import crew_on
-from places import Place
-from report import Table, figure, spread_of
-from systems import PEERS, STORES, adapter
+from bench.adapters.interface import PAYLOAD, Adapter
+from bench.cases import Case, Size
+from bench.crew import crew_on
+from bench.places import Place
+from bench.report import Table, figure, spread_of
+from bench.systems import PEERS, STORES, adapter
 
 SAMPLES = 200
 WARM_UP = 20
@@ -22,18 +22,15 @@ PATIENCE = 30.0
 
 
 def cases(size: Size) -> list[Case]:
-    samples = 60 if size.quick else SAMPLES
+    if size.quick:
+        return [Case("latency", store, "ours:plain", 50) for store in STORES]
     found = []
     for store in STORES:
-        found.append(Case("latency", store, "ours:plain", samples))
-        if store == "sqlite" and not size.quick:
-            found.append(Case("latency", store, "ours:plain,durability=full", samples))
-        peers = [peer for peer in PEERS if peer.store == store and peer not in size.absent]
-        # In a quick run, one neighbour is enough.
-        found += [
-            Case("latency", store, f"{peer.system}:{peer.settings[0]}", samples)
-            for peer in peers[: 1 if size.quick else None]
+        specs = ["ours:plain", *(["ours:plain,durability=full"] if store == "sqlite" else [])]
+        specs += [
+            f"{peer.system}:{peer.settings[0]}" for peer in PEERS if peer.store == store and peer not in size.absent
         ]
+        found += [Case("latency", store, spec, SAMPLES) for spec in specs]
     return found
 
 

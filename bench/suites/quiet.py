@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from adapters.interface import PAYLOAD, Rate
-from cases import Case, Size
-from crew import crew_on
-from places import Place
-from report import Table, figure
-from systems import adapter
+from bench.adapters.interface import PAYLOAD, Rate
+from bench.cases import Case, Size
+from bench.crew import crew_on
+from bench.places import Place
+from bench.report import Table, figure
+from bench.systems import adapter
 
 WORKERS = 8
 SETTLING = 1.5
@@ -20,7 +20,7 @@ STARTS = 10
 
 def cases(size: Size) -> list[Case]:
     """`n` is for how many seconds they are watched."""
-    watched = 4 if size.quick else 20
+    watched = 3 if size.quick else 20
     return [Case("quiet", store, "ours:plain", watched, WORKERS) for store in ("postgres", "redis")]
 
 

@@ -6,12 +6,11 @@ import gc
 from itertools import pairwise
 from typing import Any
 
-from adapters.interface import PAYLOAD
-from cases import Case, Size
-from places import Place
-from report import Table, figure
-from systems import STORES
-
+from bench.adapters.interface import PAYLOAD
+from bench.cases import Case, Size
+from bench.places import Place
+from bench.report import Table, figure
+from bench.systems import STORES
 from paceline import Limit, Limiter, Queue, Rate, open_store
 
 ROUNDS = 1

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from adapters.interface import PAYLOAD, Adapter, Lap
-from cases import Case, Size
-from collector import settle
-from places import Place
-from report import Table, figure, spread_of
-from systems import PEERS, STORES, adapter
+from bench.adapters.interface import PAYLOAD, Adapter, Lap
+from bench.cases import Case, Size
+from bench.collector import settle
+from bench.places import Place
+from bench.report import Table, figure, spread_of
+from bench.systems import PEERS, STORES, adapter
 
 TASKS = 50
 BULK = 1_000
