@@ -96,7 +96,7 @@ class PostgresStore(LimitCalls):
         if not jobs:
             return []
         queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
-        values = (await self.space(), self.given_now(), *job_columns(jobs, queues))
+        values = (await self.space(), self.given_now(), *job_columns(jobs, queues), within is not None)
         if within is None:
             rows = await self.calls.rows(INSERT, *values)
         else:
@@ -139,6 +139,8 @@ class PostgresStore(LimitCalls):
         self.heard(now)
         self.woken(wakes)
         jobs = [record(row[6:]) for row in rows if row[6] is not None]
+        if self.ears.fed(ask.worker, len(jobs) >= ask.slots) and self._listening is not None:
+            self._listening.fall_asleep()
         return Claim(jobs=jobs, now=now, ask_again_at=again_at, lost=lost, guard=guard, needs_room=needs_room)
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
