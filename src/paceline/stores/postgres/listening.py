@@ -20,9 +20,9 @@ from paceline.stores.postgres.ears import Ears
 
 log = logging.getLogger("paceline.postgres")
 
-SAID_FOR = 90_000_000
+SAID_FOR = 180_000_000
 """A process that says nothing for so many microseconds is taken not to listen any more."""
-SAY_EVERY = 30.0
+SAY_EVERY = 60.0
 LOOK_EVERY = 1.0
 """Seconds between looks where nobody can tell us: without LISTEN, or while an older transaction may not know of us."""
 LOOK_SOON = 0.03
