@@ -29,7 +29,7 @@ from paceline.stores.postgres import within as transactions
 from paceline.stores.postgres.faults import NUMBERS, STATES, as_ours, fault
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
-from paceline.stores.postgres.texts import CLAIM, FINISH, GET, INSERT
+from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET, INSERT
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
 
@@ -135,10 +135,13 @@ class PostgresStore(LimitCalls):
             self.ears.wants_empty,
             again=bool(ask.claim_id),
         )
-        now, again_at, needs_room, guard, lost, wakes = rows[0][:6]
+        now, again_at, needs_room, guard, lost, wakes, more = rows[0][:7]
         self.heard(now)
         self.woken(wakes)
-        jobs = [record(row[6:]) for row in rows if row[6] is not None]
+        jobs = [record(row[7:]) for row in rows if row[7] is not None]
+        if more:
+            # Too much for one answer; what is ours is read when nobody waits for us.
+            jobs += map(record, await self.calls.rows(CLAIMED, await self.space(), more, now, ask.worker))
         if self.ears.fed(ask.worker, len(jobs) >= ask.slots) and self._listening is not None:
             self._listening.fall_asleep()
         return Claim(jobs=jobs, now=now, ask_again_at=again_at, lost=lost, guard=guard, needs_room=needs_room)
@@ -233,9 +236,8 @@ class PostgresStore(LimitCalls):
         if rows:
             found = record(rows[0])
             return found if found.state in FINISHED else None
-        rows = await self.calls.rows(
-            "select * from paceline.last_word_of($1::int, $2::text)", await self.space(), job_id
-        )
+        text = "select * from paceline.last_word_of($1::int, $2::text)"
+        rows = await self.calls.rows(text, await self.space(), job_id)
         if not rows:
             raise JobNotFound(job_id)
         return record(rows[0])
@@ -310,7 +312,7 @@ class PostgresStore(LimitCalls):
     # reading
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord]:
-        return [record(row) for row in await self.calls.rows(GET, await self.space(), list(ids), self.given_now())]
+        return list(map(record, await self.calls.rows(GET, await self.space(), list(ids), self.given_now())))
 
     async def find(self, filter: Filter) -> list[JobRecord]:
         rows = await self.calls.rows(
@@ -325,7 +327,7 @@ class PostgresStore(LimitCalls):
             filter.limit,
             filter.after,
         )
-        return [record(row) for row in rows]
+        return list(map(record, rows))
 
     async def counts(self, queue: str) -> dict[str, int]:
         numbers = await self.calls.value(
