@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from paceline.cli.output import without_secrets
 from paceline.cli.target import Target, find_target, store_options
 from paceline.errors import ConfigError, MissingExtra, PacelineError, SchemaMismatch, StoreUnavailable
 
@@ -23,7 +24,7 @@ class Failure(click.ClickException):
     """An error for the terminal, with the exit code that says which kind it is."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.exit_code = exit_code  # type: ignore[misc]  # how click is told
 
 
