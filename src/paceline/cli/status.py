@@ -71,7 +71,7 @@ def as_text(target: Target, seen: Overview) -> list[str]:
         lines += ["", *limit_table(seen.limits)]
     if seen.workers:
         rows = [[worker.id, ", ".join(worker.queues), since(worker.seen_at, seen.now)] for worker in seen.workers]
-        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"))]
+        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"), drop=("queues",))]
     return lines
 
 
@@ -88,7 +88,12 @@ def limit_table(lines: list[LimitLine]) -> list[str]:
         says = in_words(usage.kind) + (" (set by an operator)" if line.override else "")
         rows.append([line.limit.name, full, held or opens, usage.waiting or "", says, scope(line.limit)])
     return table(
-        ["limit", "used", "next start", "waiting", "allows", "for"], rows, right=["waiting"], give=("for", "allows")
+        ["limit", "used", "next start", "waiting", "allows", "for"],
+        rows,
+        right=["waiting"],
+        give=("for", "allows"),
+        keep=("used",),
+        drop=("for", "waiting"),
     )
 
 
@@ -125,6 +130,10 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
         "now": usage.now,
         "declared": repr(limit.kind),
         "override": line.override and {"reason": line.override.reason, "expires_at": line.override.expires_at},
+        "override_of_groups": {
+            word.group: {"kind": repr(word.kind), "reason": word.reason, "expires_at": word.expires_at}
+            for word in line.of_groups
+        },
     }
 
 
