@@ -382,11 +382,12 @@ create table paceline.last_word (
     primary key (space, id)
 );
 
--- Processes that listen, so that nothing is sent when nobody does.
+-- Processes that listen, and whether anybody sleeps there, so that nothing is sent when nobody does.
 create table paceline.listener (
     space int not null,
     process text not null,
     wants_empty boolean not null,
+    asleep boolean not null,
     until bigint not null,
     primary key (space, process)
 );

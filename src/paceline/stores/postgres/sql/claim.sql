@@ -514,7 +514,16 @@ begin
 end $$;
 
 create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
-    wakes text[], seqs bigint[], replayed boolean);
+    wakes text[], seqs bigint[], fit int, replayed boolean);
+
+-- How many of these jobs, from the first one on, go into an answer that fits into the buffers of a connection. An answer
+-- is sent before its transaction ends: a client that stands still and reads nothing must not keep the locks meanwhile.
+create function paceline.fitting(p_seqs bigint[]) returns int language sql stable as $$
+    select count(*)::int from (select sum(octet_length(j.data) + 200) over (order by t.place) as upto
+        from unnest(p_seqs) with ordinality as t (seq, place)
+        cross join lateral (select o.data from paceline.job o where o.seq = t.seq limit 1) as j) as s
+        where s.upto <= 65536
+$$;
 
 create function paceline.claim(
     p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
@@ -559,6 +568,7 @@ begin
         select coalesce(array_agg(s.seq order by t.place), '{}') into v_answer.seqs
             from unnest(v_last.seqs, v_last.fences) with ordinality as t (seq, fence, place)
             join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
+        v_answer.fit := paceline.fitting(v_answer.seqs);
         return v_answer;
     end if;
     p_empty := paceline.wants_empty(p_space, p_empty);
@@ -698,6 +708,7 @@ begin
     v_answer.wakes := c.wakes;
     perform paceline.tell(p_space, c.wakes);
     v_answer.seqs := c.started;
+    v_answer.fit := paceline.fitting(c.started);
     v_answer.replayed := false;
     return v_answer;
 end $$;

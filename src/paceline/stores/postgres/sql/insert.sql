@@ -7,7 +7,7 @@ create function paceline.insert_jobs(
     p_space int, p_now bigint, p_ids text[], p_queues int[], p_tasks text[], p_datas bytea[], p_grps text[],
     p_sizes bigint[], p_delays bigint[], p_dues bigint[], p_priorities bigint[], p_lifos boolean[], p_attempts int[],
     p_backoffs text[], p_timeouts bigint[], p_costs bigint[], p_cost_maps jsonb[], p_keeps bigint[], p_uniqs text[],
-    p_ttls bigint[]
+    p_ttls bigint[], p_late boolean
 ) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
 language plpgsql
 /* by index */ as $$
@@ -140,7 +140,7 @@ begin
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;
     perform paceline.tell(p_space, (select coalesce(array_agg(distinct 'q' || t.queue), '{}')
-        from unnest(v_new, p_queues) as t (new, queue) where t.new));
+        from unnest(v_new, p_queues) as t (new, queue) where t.new), p_late);
     return query select null::jsonb, v_ids, v_seqs, (select array_agg(not n order by place)
         from unnest(v_new) with ordinality as t (n, place)), v_now,
         (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (
