@@ -114,21 +114,23 @@ class Bed:
 
 
 async def _depths(place: Place, ladder: Any, claims: int, now: Callable[[], int]) -> dict[str, Any]:
-    beds = {(jobs, groups): Bed(place, f"depth{jobs}") for jobs, groups in ladder}
-    for (jobs, groups), bed in beds.items():
-        await bed.limit(FREE, by="group")
-        await bed.fill(jobs, groups)
-    found = {}
-    named = {f"{jobs:,} jobs in {groups:,} groups": bed for (jobs, groups), bed in beds.items()}
-    found |= await _laps(named, ", ready", claims, now)
-    for bed in beds.values():
-        await bed.limit(Rate(1, per="1h"), by="group", overrides={OPEN: FREE})
-        await bed.block()
-    found |= await _laps(named, ", all but one blocked", claims, now)
-    for (jobs, _), bed in beds.items():
-        counts = await bed.store.counts(QUEUE)
-        assert counts["waiting"] == jobs, counts
-        await bed.store.close()
+    found: dict[str, Any] = {}
+    for state in ("ready", "all but one blocked"):
+        beds = {}
+        for jobs, groups in ladder:
+            bed = beds[f"{jobs:,} jobs in {groups:,} groups, {state}"] = Bed(place, f"{state.split()[-1]}{jobs}")
+            if state == "ready":
+                await bed.limit(FREE, by="group")
+                await bed.fill(jobs, groups)
+            else:
+                await bed.limit(Rate(1, per="1h"), by="group", overrides={OPEN: FREE})
+                await bed.fill(jobs, groups)
+                await bed.block()
+        found |= await _laps(beds, claims, now)
+        for (jobs, _), bed in zip(ladder, beds.values(), strict=True):
+            counts = await bed.store.counts(QUEUE)
+            assert counts["waiting"] == jobs, counts
+            await bed.store.close()
     return found
 
 
@@ -140,7 +142,7 @@ async def _windows(place: Place, windows: Any, claims: int, now: Callable[[], in
         await bed.limit(Rate(max(2 * starts, ROOM), per="1h"))
         await asyncio.gather(*(_start(bed.store, starts // 10) for _ in range(10)))
         await bed.fill(1_000, 10)
-    found = await _laps(beds, "", min(claims, 40), now)
+    found = await _laps(beds, min(claims, 40), now)
     for bed in beds.values():
         await bed.store.close()
     return found
@@ -152,13 +154,14 @@ async def _start(store: Store, times: int) -> None:
         assert grant.granted
 
 
-async def _laps(beds: dict[str, Bed], state: str, claims: int, now: Callable[[], int]) -> dict[str, Any]:
+async def _laps(beds: dict[str, Bed], claims: int, now: Callable[[], int]) -> dict[str, Any]:
+    """In turn, so that all sizes meet the same moments."""
     settle()
-    found: dict[str, Any] = {name + state: {"1": [], "10": []} for name in beds}
+    found: dict[str, Any] = {name: {"1": [], "10": []} for name in beds}
     for _ in range(LAPS if claims > 100 else 2):
         for name, bed in beds.items():
             for slots in (1, 10):
-                found[name + state][str(slots)].append(await bed.lap(slots, claims, now))
+                found[name][str(slots)].append(await bed.lap(slots, claims, now))
     return found
 
 
