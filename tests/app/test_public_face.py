@@ -122,7 +122,7 @@ def test_virtual_time_imports_from_paceline_testing() -> None:
     [
         ("import paceline", ["asyncio", "msgspec", "typing", "click", "paceline.app"]),
         ("from paceline import *", ["click", "multiprocessing", "sqlite3", "paceline.cli", "paceline.testing"]),
-        ("import paceline.cli", ["asyncio", "msgspec", "paceline.app"]),
+        ("import paceline.cli", ["asyncio", "click", "msgspec", "paceline.app"]),
     ],
 )
 def test_importing_paceline_loads_no_extra_and_no_test_tool(program: str, more: list[str]) -> None:

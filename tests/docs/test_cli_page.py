@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from paceline.cli import COMMANDS, main
+from paceline.cli import COMMANDS
+from paceline.cli.group import group as main
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "cli.md").read_text()
 SHARED = {"--help", "--version", "--app", "--store", "--namespace", "--json"}

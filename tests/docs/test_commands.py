@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from paceline.cli import main
+from paceline.cli.group import group as main
 
 from ..servers.fresh import database, server, wipe_text
 from ..servers.redis import empty_redis

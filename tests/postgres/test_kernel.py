@@ -79,8 +79,9 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
     connection = database()
     connection.execute(WALK)
     (number,) = connection.execute(
-        "insert into paceline.meter (lim, grp, kind, parts, slots) "
-        "select 0, 'kernel' || clock_timestamp(), k, paceline.new_parts(k), paceline.slots_of(paceline.new_parts(k)) "
+        "insert into paceline.meter (id, lim, grp, kind, parts, slots) "
+        "select coalesce((select max(id) from paceline.meter), 0) + 1, 0, 'kernel', k, paceline.new_parts(k), "
+        "paceline.slots_of(paceline.new_parts(k)) "
         "from (select %s::jsonb as k) as s returning id",
         (json.dumps(encode_kind(first)),),
     ).fetchone() or (0,)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -114,11 +114,13 @@ def under(limit: str, of: Iterable[Any]) -> list[Any]:
     return [each for each in of if each.task in (limit, EVERYTHING)]
 
 
-def broken_limits(starts: Iterable[Started], busy: Iterable[Busy]) -> list[str]:
+def broken_limits(
+    starts: Iterable[Started], busy: Iterable[Busy], limits: Mapping[str, tuple[Kind, str | None]] = LIMITS
+) -> list[str]:
     """What is wrong with every limit of the program: rates by the log of starts, slots by the intervals."""
     log, intervals = list(starts), list(busy)
     wrong = []
-    for name, (kind, scope) in LIMITS.items():
+    for name, (kind, scope) in limits.items():
         of = under(name, log if isinstance(kind, Rate) else intervals)
         check = partial(_broken, kind)
         wrong += [f"{name}: {each}" for each in (in_each_group(check, of) if scope else check(of))]

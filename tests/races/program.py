@@ -36,6 +36,14 @@ LIMITS: Mapping[str, tuple[Kind, str | None]] = {
     "group_slot": (Concurrency(1), "group"),
 }
 """Each limit has a task of its own with the same name; the task `everything` meets all of them."""
+FLEET: Mapping[str, tuple[Kind, str | None]] = {
+    "hundred_a_second": (Rate(100, per="1s"), None),
+    "ten_a_second": (Rate(10, per="1s"), None),
+    "seven_at_once": (Concurrency(7), None),
+    "group_rate": (Rate(4, per="500ms"), "group"),
+    "group_slot": (Concurrency(1), "group"),
+}
+"""What a fleet of workers shares, with `--fleet`."""
 UNLIMITED = ("plain", "rare", "quiet", "held")
 """Further tasks that meet no limit unless a test declares one."""
 
@@ -76,11 +84,15 @@ class Notes:
 
 
 def make_app(
-    url: str | Store, namespace: str, note: Callable[..., None] = lambda *_, **__: None, takes: float = 0.005
+    url: str | Store,
+    namespace: str,
+    note: Callable[..., None] = lambda *_, **__: None,
+    takes: float = 0.005,
+    limits: Mapping[str, tuple[Kind, str | None]] = LIMITS,
 ) -> App:
     """The app of all processes: its limits, and its tasks, which say when they begin and end."""
     app = App(url, namespace=namespace)
-    for name, (kind, scope) in LIMITS.items():
+    for name, (kind, scope) in limits.items():
         app.limit(name, kind, tasks=[name, EVERYTHING], by=scope)
 
     async def handler() -> int:
@@ -93,7 +105,7 @@ def make_app(
         note("end", **about)
         return started_at
 
-    for name in (*LIMITS, EVERYTHING, *UNLIMITED):
+    for name in (*limits, EVERYTHING, *UNLIMITED):
         app.task(name=name)(handler)
     return app
 
@@ -206,6 +218,16 @@ async def tick(app: App, notes: Notes, arguments: argparse.Namespace) -> None:
         notes.sync()
 
 
+def shift_clocks(seconds: float) -> None:
+    """Whatever tells the time of day in this process is wrong by so much."""
+    if not seconds:
+        return
+    now, now_ns, of = time.time, time.time_ns, time.clock_gettime
+    time.time = lambda: now() + seconds
+    time.time_ns = lambda: now_ns() + int(seconds * 1e9)
+    time.clock_gettime = lambda which: of(which) + (seconds if which == time.CLOCK_REALTIME else 0)
+
+
 def end_with_parent() -> None:
     """End when the other end of standard input is closed: whoever started this program is gone."""
 
@@ -227,11 +249,15 @@ def main() -> None:
     parser.add_argument("--slots", type=int, default=10)
     parser.add_argument("--takes", type=float, default=0.005, help="seconds of a handler, or between two ticks")
     parser.add_argument("--calls", action="store_true", help="note every call of the store")
+    parser.add_argument("--fleet", action="store_true", help="the limits of a fleet instead of the usual ones")
+    parser.add_argument("--ahead", type=float, default=0, help="seconds by which the clock of this process is wrong")
     arguments = parser.parse_args()
+    shift_clocks(arguments.ahead)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s %(message)s", stream=sys.stderr)
     end_with_parent()
     notes = Notes(arguments.log)
-    app = make_app(arguments.url, arguments.namespace, notes.write, arguments.takes)
+    limits = FLEET if arguments.fleet else LIMITS
+    app = make_app(arguments.url, arguments.namespace, notes.write, arguments.takes, limits)
     if arguments.calls:
         note_calls(app.store, notes.write)
     role = {"work": work, "produce": produce, "tick": tick}[arguments.role]

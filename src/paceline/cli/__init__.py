@@ -1,16 +1,13 @@
-"""The `paceline` command; one file per subcommand, imported when it is called."""
+"""The `paceline` command; one file per subcommand. What it can do is said without importing anything."""
 
 from __future__ import annotations
 
-import os
-from importlib import import_module
-
-import click
+import sys
 
 from paceline import __version__
 
 COMMANDS = {
-    "demo": "Watch webhooks meet a quota: first as fast as possible, then with limits.",
+    "demo": "Watch webhooks meet a quota: as fast as possible, then with limits.",
     "worker": "Run the jobs of an app.",
     "dev": "Run a worker that starts anew when a file changes.",
     "status": "Queues, limits and how full they are, workers.",
@@ -22,38 +19,40 @@ COMMANDS = {
     "resume": "Take a pause back.",
     "retry": "Run finished jobs once more.",
     "cancel": "Cancel jobs.",
-    "clean": "Remove finished jobs.",
+    "clean": "Remove jobs that ended.",
     "migrate": "Bring the schema of a PostgreSQL database to this version.",
-    "doctor": "Versions, settings and where they come from, the store's health.",
+    "doctor": "Versions, settings and their origin, the store's health.",
 }
 
 
-class Commands(click.Group):
-    """Knows the commands by name and imports one only when it is called, so that `--help` is quick."""
+def main() -> None:
+    """Run a command."""
+    words = sys.argv[1:]
+    if words in ([], ["-h"], ["--help"]):
+        sys.stdout.write(overview())
+    elif words == ["--version"]:
+        sys.stdout.write(f"paceline, version {__version__}\n")
+    else:
+        from paceline.cli.group import group
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f"paceline.cli.{name}"), name)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        group(prog_name="paceline")
 
 
-@click.group(
-    cls=Commands,
-    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "PACELINE"},
-    epilog="Every command finds your app by -a jobs:app, PACELINE_APP or [tool.paceline] in pyproject.toml, "
-    "or a store by --store URL or PACELINE_STORE.",
-)
-@click.version_option(__version__, prog_name="paceline")
-@click.pass_context
-def main(context: click.Context) -> None:
-    """A job queue that holds the pace: as many starts as your limits allow, and never one more."""
-    if os.environ.get("NO_COLOR"):
-        context.color = False
+def overview() -> str:
+    """What `paceline --help` says."""
+    lines = [
+        "Usage: paceline COMMAND [OPTIONS]",
+        "",
+        "  A job queue that holds the pace: as many starts as your limits allow, and",
+        "  never one more.",
+        "",
+        "Commands:",
+        *(f"  {name:<8} {text}" for name, text in COMMANDS.items()),
+        "",
+        "  paceline COMMAND --help says more; paceline --version the version.",
+        "",
+        "  Every command finds your app by -a jobs:app, PACELINE_APP or",
+        "  [tool.paceline] in pyproject.toml, or a store by --store URL or",
+        "  PACELINE_STORE.",
+    ]
+    return "\n".join(lines) + "\n"

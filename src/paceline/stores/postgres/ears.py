@@ -18,6 +18,8 @@ class Ears:
         self._lock = threading.Lock()
         self._ears: dict[Sleeper, None] = {}
         self._waiting: dict[str, dict[Sleeper, None]] = {}
+        self._full: set[str] = set()
+        """Workers whose latest claim filled all their slots: until one is free they need not hear of anything new."""
 
     def listen(self, queues: Sequence[str], worker: str | None) -> Sleeper:
         ear = Sleeper(queues, worker, self._forget)
@@ -36,6 +38,23 @@ class Ears:
     def wants_empty(self) -> bool:
         """True when somebody wants to hear that a queue is empty."""
         return any(ear.wants_empty for ear in list(self._ears))
+
+    def fed(self, worker: str, full: bool) -> bool:
+        """A claim gave a worker as much as it can take, or less; True when it begins to sleep."""
+        if full:
+            self._full.add(worker)
+            return False
+        if worker not in self._full:
+            return False
+        self._full.discard(worker)
+        return True
+
+    @property
+    def asleep(self) -> bool:
+        """True when somebody here would act on what is new: a worker with a free slot, or who waits for an end."""
+        return bool(self._waiting) or any(
+            ear.worker is None or ear.wants_empty or ear.worker not in self._full for ear in list(self._ears)
+        )
 
     @property
     def busy(self) -> bool:
@@ -66,6 +85,7 @@ class Ears:
     def _forget(self, ear: Sleeper) -> None:
         with self._lock:
             self._ears.pop(ear, None)
+            self._full.discard(ear.worker or "")
 
     def _stop_waiting(self, job_id: str, ear: Sleeper) -> None:
         with self._lock:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import secrets
+import select
+import socket
 import threading
 import time
 from typing import Any
@@ -17,13 +20,17 @@ from paceline.stores.postgres.ears import Ears
 
 log = logging.getLogger("paceline.postgres")
 
-SAID_FOR = 90_000_000
+SAID_FOR = 180_000_000
 """A process that says nothing for so many microseconds is taken not to listen any more."""
-SAY_EVERY = 30.0
+SAY_EVERY = 60.0
 LOOK_EVERY = 1.0
 """Seconds between looks where nobody can tell us: without LISTEN, or while an older transaction may not know of us."""
+LOOK_SOON = 0.03
+"""The first look: an adder who did not know of us has usually committed by then."""
+AWAKE_FOR = 0.2
+"""Seconds that nobody sleeps before the server hears of it: who is busy only for a moment stays known as a sleeper."""
 PATIENCE = 0.5
-"""Seconds until the thread notices that it should end."""
+"""Seconds until the thread notices that it should end, or that nobody sleeps."""
 
 
 class Listening:
@@ -36,6 +43,10 @@ class Listening:
         self._ears = ears
         self._process = secrets.token_hex(8)
         self._stop = threading.Event()
+        self._asleep = False
+        """What was said last: adders tell nobody when all who listen said that nobody sleeps."""
+        self._nudged, self._nudge = socket.socketpair()
+        self._nudge.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="paceline-ears", daemon=True)
         self._thread.start()
 
@@ -47,6 +58,12 @@ class Listening:
         """Wait until the thread has ended."""
         self._thread.join(timeout)
 
+    def fall_asleep(self) -> None:
+        """Somebody begins to sleep. If nobody did, the server hears of it now, and then everybody looks once more."""
+        if not self._asleep:
+            with contextlib.suppress(OSError):
+                self._nudge.send(b".")
+
     def _run(self) -> None:
         pause = 0.1
         while not self._stop.is_set():
@@ -56,35 +73,58 @@ class Listening:
                     self._listen(connection)
             except (psycopg.Error, OSError) as error:
                 if self._stop.is_set():
-                    return
+                    break
                 log.warning("nobody can be woken by PostgreSQL now: %s; trying again", error)
                 self._ears.wake_all()
                 self._stop.wait(pause * random.uniform(0.5, 1))
                 pause = min(pause * 2, 2.0)
+        self._nudge.close()
+        self._nudged.close()
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f'listen "{self._schema}.ears"')
-        known = self._say(connection)
+        known = self._say(connection, asleep=True)
         said_at, wants_empty = time.monotonic(), self._ears.wants_empty
-        # What happened before we listened can only be found by looking.
+        # What happened before we listened can only be found by looking; what others do who do not know of us yet, too.
         self._ears.wake_all()
-        unseen, looked_at = True, time.monotonic()
+        look_at: float | None = said_at + LOOK_SOON
+        awake_since: float | None = None
         while not self._stop.is_set():
-            for notice in connection.notifies(timeout=PATIENCE, stop_after=1):
-                self._hear(notice.payload)
             now = time.monotonic()
-            if unseen and now - looked_at > LOOK_EVERY:
-                looked_at = now
-                unseen = not self._all_know(connection, known)
+            patience = PATIENCE if look_at is None else max(min(PATIENCE, look_at - now), 0)
+            ready, _, _ = select.select([connection.fileno(), self._nudged], [], [], patience)
+            if self._nudged in ready:
+                self._nudged.recv(4096)
+            for notice in connection.notifies(timeout=0):
+                self._hear(notice.payload)
+            now, asleep = time.monotonic(), self._ears.asleep
+            if asleep and not self._asleep:
+                known, said_at, look_at = self._say(connection, asleep=True), now, now + LOOK_SOON
                 self._ears.wake_all()
+            elif look_at is not None and now >= look_at:
+                look_at = None if self._all_know(connection, known) else now + LOOK_EVERY
+                self._ears.wake_all()
+            awake_since = None if asleep else awake_since or now
+            if self._asleep and awake_since is not None and now - awake_since > AWAKE_FOR and self._may_wake():
+                # Busy workers need not be told of anything new, and adders save the telling.
+                self._say(connection, asleep=False)
+                said_at, look_at = now, None
             if now - said_at > SAY_EVERY or wants_empty != self._ears.wants_empty:
                 said_at, wants_empty = now, self._ears.wants_empty
-                self._say(connection)
+                self._say(connection, asleep=self._asleep)
         self._ask(connection, "select paceline.stop_listening($1::int, $2::text)", self._space, self._process)
 
-    def _say(self, connection: psycopg.Connection[Any]) -> int:
-        text = "select paceline.listen_on($1::int, $2::text, $3::boolean, $4::bigint)"
-        return int(self._ask(connection, text, self._space, self._process, self._ears.wants_empty, SAID_FOR))
+    def _say(self, connection: psycopg.Connection[Any], asleep: bool) -> int:
+        text = "select paceline.listen_on($1::int, $2::text, $3::boolean, $4::boolean, $5::bigint)"
+        known = int(self._ask(connection, text, self._space, self._process, self._ears.wants_empty, asleep, SAID_FOR))
+        self._asleep = asleep
+        return known
+
+    def _may_wake(self) -> bool:
+        """True when nobody sleeps, and whoever begins to from now on nudges us."""
+        self._asleep = False
+        self._asleep = self._ears.asleep
+        return not self._asleep
 
     def _all_know(self, connection: psycopg.Connection[Any], known: int) -> bool:
         """True when every transaction that began before we listened is over."""
@@ -118,6 +158,9 @@ class Polling:
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended."""
         self._thread.join(timeout)
+
+    def fall_asleep(self) -> None:
+        """Nobody is told anything here."""
 
     def _run(self) -> None:
         while not self._stop.wait(LOOK_EVERY):

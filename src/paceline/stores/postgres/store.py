@@ -26,7 +26,7 @@ from paceline.stores.postgres import within as transactions
 from paceline.stores.postgres.faults import NUMBERS, as_ours, fault
 from paceline.stores.postgres.reading import Reading
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
-from paceline.stores.postgres.texts import CLAIM, FINISH, GET, INSERT
+from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET, INSERT
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
 
@@ -93,7 +93,7 @@ class PostgresStore(Reading):
         if not jobs:
             return []
         queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
-        values = (await self.space(), self.given_now(), *job_columns(jobs, queues))
+        values = (await self.space(), self.given_now(), *job_columns(jobs, queues), within is not None)
         if within is None:
             rows = await self.calls.rows(INSERT, *values)
         else:
@@ -132,10 +132,15 @@ class PostgresStore(Reading):
             self.ears.wants_empty,
             again=bool(ask.claim_id),
         )
-        now, again_at, needs_room, guard, lost, wakes = rows[0][:6]
+        now, again_at, needs_room, guard, lost, wakes, more = rows[0][:7]
         self.heard(now)
         self.woken(wakes)
-        jobs = [record(row[6:]) for row in rows if row[6] is not None]
+        jobs = [record(row[7:]) for row in rows if row[7] is not None]
+        if more:
+            # Too much for one answer; what is ours is read when nobody waits for us.
+            jobs += map(record, await self.calls.rows(CLAIMED, await self.space(), more, now, ask.worker))
+        if self.ears.fed(ask.worker, len(jobs) >= ask.slots) and self._listening is not None:
+            self._listening.fall_asleep()
         return Claim(jobs=jobs, now=now, ask_again_at=again_at, lost=lost, guard=guard, needs_room=needs_room)
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
@@ -228,9 +233,8 @@ class PostgresStore(Reading):
         if rows:
             found = record(rows[0])
             return found if found.state in FINISHED else None
-        rows = await self.calls.rows(
-            "select * from paceline.last_word_of($1::int, $2::text)", await self.space(), job_id
-        )
+        text = "select * from paceline.last_word_of($1::int, $2::text)"
+        rows = await self.calls.rows(text, await self.space(), job_id)
         if not rows:
             raise JobNotFound(job_id)
         return record(rows[0])

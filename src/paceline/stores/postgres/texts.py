@@ -5,14 +5,16 @@ from __future__ import annotations
 INSERT = """select i.refused, i.ids, i.seqs, i.existed, i.instant, r.*
 from paceline.insert_jobs($1::int, $2::bigint, $3::text[], $4::int[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[], $13::int[], $14::text[], $15::bigint[], $16::bigint[],
-    $17::text[]::jsonb[], $18::bigint[], $19::text[], $20::bigint[]) as i
+    $17::text[]::jsonb[], $18::bigint[], $19::text[], $20::bigint[], $21::boolean) as i
 left join lateral paceline.records($1::int, i.found, i.instant) as r on true"""
 
-CLAIM = """select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes, r.*
+CLAIM = """select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes, c.seqs[c.fit + 1:], r.*
 from paceline.claim($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text, $8::text[], $9::text[],
     $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[], $16::text[], $17::bigint[],
     $18::bigint[], $19::boolean[], $20::text[]::jsonb[], $21::boolean) as c
-left join lateral paceline.records($1::int, c.seqs, c.instant) as r on true"""
+left join lateral paceline.records($1::int, c.seqs[:c.fit], c.instant) as r on true"""
+
+CLAIMED = """select r.* from paceline.records($1::int, $2::bigint[], $3::bigint) as r where r.worker = $4::text"""
 
 FINISH = """select lost, wakes, instant from paceline.finish($1::int, $2::bigint, $3::text[], $4::bigint[], $5::text[],
     $6::bytea[], $7::text[], $8::bigint[], $9::bigint[], $10::boolean[], $11::text[]::jsonb[], $12::boolean)"""

@@ -69,6 +69,8 @@ class Client:
         self._home = {name: place[name] for name in ("host", "port") if name in place}
         self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
+        self.when_silent: dict[asyncio.AbstractEventLoop, Callable[[], Any]] = {}
+        """What each loop does when its connection is given up because nothing comes: its other one may be as dead."""
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
 
@@ -196,6 +198,7 @@ class Client:
         with self._lock:
             for old in [old for old in self._wires if old.is_closed()]:
                 self._wires.pop(old).close()
+                self.when_silent.pop(old, None)
             self._wires[loop] = wire
         return wire
 
@@ -204,8 +207,9 @@ class Client:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(2, thread_name_prefix="paceline-connect")
-        connection = await asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
-        return Wire(connection, timeout)
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(self._threads, self._connect)
+        return Wire(connection, timeout, None if timeout is None else lambda: self.when_silent.get(loop, int)())
 
     def _connect(self) -> Any:
         connection = self._pool.make_connection()

@@ -126,6 +126,8 @@ class Greeting:
         """True when the server answers only after it has written."""
         if facts.get("aof_enabled") != "1":
             return False
+        if facts.get("master_replid2", "").strip("0"):
+            return False  # it was a replica: what it writes is safe, what it was not sent is not
         try:
             answer = await wire.request(b"CONFIG", b"GET", b"appendfsync")
         except redis.ResponseError:

@@ -91,6 +91,7 @@ class Ears:
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        client.when_silent[self._loop] = self._listen_anew
         self._listeners: dict[RedisListener, None] = {}
         self._waiters: dict[str, list[asyncio.Future[JobRecord]]] = {}
         self._task: asyncio.Task[None] | None = None
@@ -271,6 +272,11 @@ class Ears:
         finally:
             if self._wire is not None:
                 self._wire.close()
+
+    def _listen_anew(self) -> None:
+        """The server did not answer on our other connection: nobody knows whether this one still leads to it."""
+        if self._wire is not None:
+            self._wire.close("the server was silent")
 
     async def _look_again(self) -> None:
         """Words may have been missed: sleepers look, and those who wait for a job ask."""

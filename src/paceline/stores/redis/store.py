@@ -64,8 +64,10 @@ from paceline.stores.server_clock import ServerClock
 _decode = msgspec.msgpack.Decoder().decode
 ALIVE = 300.0
 """Seconds for which a worker that holds nothing counts as seen; the server forgets it after an hour."""
-STRETCH = 5_000
-"""So many jobs are looked at in one step when a whole queue is; the server answers others in between."""
+STRETCH = 500
+"""So many jobs are moved or removed in one step when a whole queue is; the server answers others in between."""
+GLANCE = 2_000
+"""So many are looked at in one step by a search."""
 
 
 class RedisStore:
@@ -335,7 +337,7 @@ class RedisStore:
         return decode_jobs(answer, _decode(answer[0])[0])
 
     async def find(self, filter: Filter) -> list[JobRecord]:
-        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": STRETCH}
+        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": GLANCE}
         if filter.state is not None:
             wanted["state"] = CODES.get(filter.state, 0)
         found: list[JobRecord] = []

@@ -1,9 +1,12 @@
 -- Everything the store keeps. Instants and durations are integer microseconds on the server's clock.
 -- "paceline." stands for the schema's name, whatever it is.
+-- Rows that every claim changes have a `version`, last in their index: while somebody holds a transaction open, old
+-- versions stay, and the newest is found by going backwards from the end, without visiting them.
 
 create sequence paceline.fence;
 create sequence paceline.job_seq;
 create sequence paceline.lane_id;
+create sequence paceline.grp_id;
 create sequence paceline.filing;
 
 -- A namespace: several applications apart in one schema.
@@ -14,19 +17,36 @@ create table paceline.space (
     next_expiry bigint not null default 4611686018427387904
 );
 
--- A queue. Its row is the lock under which lanes, groups and classes of the queue change.
+-- A queue. Its row is the lock under which lanes, groups and classes of the queue change; it hardly ever changes itself.
 create table paceline.queue (
     id int generated always as identity primary key,
     space int not null,
     name text collate "C" not null,
+    paused boolean not null default false,
+    unique (space, name)
+);
+
+-- How far a queue has come.
+create table paceline.line (
+    queue int not null,
+    version bigint not null default 0,
     virtual_time bigint not null default 0,
     filings bigint not null default 0,
-    paused boolean not null default false,
+    waiting bigint not null default 0, -- in all its lanes
     seen_at bigint not null default 0,
+    lease_from bigint not null default 0, -- no lease of the queue ends earlier
+    open_from bigint not null default 0, -- no lane of the queue is blocked until so early
+    low_class int[] not null default '{}', -- for these classes: no ready lane stands before (low_turn, low_filed)
+    low_turn bigint[] not null default '{}',
+    low_filed bigint[] not null default '{}',
     folded pg_snapshot, -- what the latest look at arrivals could see,
     folded_by xid8, -- and who looked: a snapshot does not list its own transaction
-    unique (space, name)
-) with (fillfactor = 50);
+    folding pg_snapshot, -- a look that found more than one claim takes in: what it could see, who looked,
+    folding_by xid8,
+    folding_xid xid8, -- and up to where it has come
+    folding_id bigint,
+    primary key (queue, version)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- A job as it was added; never changed. `place` orders a lane: negative for LIFO.
 create table paceline.job (
@@ -175,10 +195,8 @@ create table paceline.class (
     grouped int[] not null,
     paused boolean not null,
     known_by int[] not null,
-    lowest bigint not null default 0, -- no ready lane stands before (lowest, lowest_filed)
-    lowest_filed bigint not null default 0,
     unique (queue, limits, paused, known_by)
-) with (fillfactor = 50);
+);
 
 create table paceline.task (
     queue int not null,
@@ -195,23 +213,24 @@ create table paceline.taskset (
     primary key (queue, number)
 );
 
--- A group in one queue; '' are the jobs without one.
+-- A group in one queue; '' are the jobs without one. It has one lane in each of these classes.
 create table paceline.grp (
-    id bigint generated always as identity primary key,
+    id bigint primary key default nextval('paceline.grp_id'),
     queue int not null,
     name text collate "C" not null,
-    turn bigint not null default 0,
-    filed bigint not null default 0,
-    waiting int not null default 0,
     paused boolean not null default false,
+    classes int[] not null default '{}',
+    lanes bigint[] not null default '{}',
     unique (queue, name)
 ) with (fillfactor = 70);
 create index grp_name on paceline.grp (name);
 
 -- The waiting jobs of one class and group. state: 1 ready, 2 blocked until, 3 parked, 4 paused.
--- `turn` and `filed` are its group's; no job of it sorts before (head_priority, head_place).
+-- `turn` and `filed` are its group's: of several lanes, those of the one that was filed last.
+-- No job of it sorts before (head_priority, head_place).
 create table paceline.lane (
-    id bigint primary key,
+    id bigint not null,
+    version bigint not null default 0,
     queue int not null,
     class int not null,
     grp bigint not null,
@@ -222,10 +241,10 @@ create table paceline.lane (
     waiting int not null default 0,
     head_priority bigint not null default 0,
     head_place bigint not null default 0,
-    unique (grp, class)
+    primary key (id, version)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
-create index lane_ready on paceline.lane (class, turn, filed) where state = 1 and waiting > 0;
-create index lane_blocked on paceline.lane (class, until, filed) where state = 2 and waiting > 0;
+create index lane_ready on paceline.lane (class, turn, filed, version desc) where state = 1 and waiting > 0;
+create index lane_blocked on paceline.lane (class, until, filed, version desc) where state = 2 and waiting > 0;
 
 -- A declared limit.
 create table paceline.lim (
@@ -253,11 +272,20 @@ create table paceline.override (
     primary key (lim, grp)
 );
 
--- One key of a limit ('' where it is not per group): what was counted under it.
+-- One key of a limit: '' where it is not per group.
+create table paceline.key (
+    id bigint generated always as identity primary key,
+    lim int not null,
+    grp text collate "C" not null,
+    unique (lim, grp)
+);
+
+-- What was counted under a key.
 -- parts: eight numbers for each simple kind: what (1 rate, 2 concurrency, 3 delay, 4 spacing), max, per, and its state:
 -- rate: total, base, lost_at, last_at; delay and spacing: at, carry, cost.
 create table paceline.meter (
-    id bigint generated always as identity primary key,
+    id bigint not null,
+    version bigint not null default 0,
     lim int not null,
     grp text collate "C" not null,
     kind jsonb not null,
@@ -276,7 +304,7 @@ create table paceline.meter (
     awaited boolean not null default false,
     parked int[] not null default '{}', -- queues that have lanes parked under it
     seen_at bigint not null default 0,
-    unique (lim, grp)
+    primary key (id, version)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 create index meter_reserved on paceline.meter (lim) where reserved_by is not null;
 
@@ -328,11 +356,12 @@ create table paceline.worker (
 create table paceline.last_claim (
     space int not null,
     worker text collate "C" not null,
+    version bigint not null default 0,
     claim_id text not null,
     seqs bigint[] not null,
     fences bigint[] not null,
-    primary key (space, worker)
-) with (fillfactor = 50);
+    primary key (space, worker, version)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 
 -- Who waits for the end of a job, and what became of a job that was not kept.
 create table paceline.waiter (
@@ -353,11 +382,12 @@ create table paceline.last_word (
     primary key (space, id)
 );
 
--- Processes that listen, so that nothing is sent when nobody does.
+-- Processes that listen, and whether anybody sleeps there, so that nothing is sent when nobody does.
 create table paceline.listener (
     space int not null,
     process text not null,
     wants_empty boolean not null,
+    asleep boolean not null,
     until bigint not null,
     primary key (space, process)
 );

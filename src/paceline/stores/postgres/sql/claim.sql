@@ -4,6 +4,7 @@
 create type paceline.choosing as (
     space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
     worker text, lease bigint, skipped bigint[], started bigint[], fences bigint[], wakes text[], reserved boolean,
+    opened bigint, -- all lanes that were blocked until then are ready
     queues int[], active int[], turn int -- places of the queues that may still give a job, and whose go it is
 );
 
@@ -35,7 +36,7 @@ declare
     m paceline.meter;
     v_at bigint := 0;
 begin
-    for m in select * from paceline.meter where lim = any (p_shared) and grp = '' loop
+    for m in select * from paceline.keys_of(p_shared, '') loop
         v_at := greatest(v_at, paceline.opens_at(m, 1));
         if m.reserved_by is not null then v_at := greatest(v_at, m.reserved_until); end if;
     end loop;
@@ -44,20 +45,20 @@ end $$;
 
 create function paceline.max_opens(p_meters bigint[], p_taken bigint[]) returns bigint language sql stable as $$
     select coalesce(max(paceline.opens_at(m, t.cost)), 0)
-    from unnest(p_meters, p_taken) as t (id, cost) join paceline.meter m on m.id = t.id
+    from unnest(p_meters, p_taken) as t (id, cost), lateral paceline.meter_at(t.id) as m
 $$;
 
 -- File a lane as blocked until an instant, or parked when only a finish can help.
 create function paceline.file_until(p_lane bigint, p_until bigint) returns void language plpgsql as $$
 begin
     if p_until >= 4611686018427387904 then
-        update paceline.lane set state = 3 where id = p_lane;
-        update paceline.meter m set parked = m.parked || l.queue
-            from paceline.lane l join paceline.class c on c.id = l.class join paceline.grp g on g.id = l.grp
-            where l.id = p_lane and m.lim = any (c.grouped) and m.grp = g.name and g.name <> ''
-            and not l.queue = any (m.parked);
+        perform paceline.file_lane(p_lane, 3, null);
+        update paceline.meter m set version = m.version + 1, parked = m.parked || l.queue
+            from paceline.lane_of(p_lane) as l join paceline.class c on c.id = l.class
+            join paceline.grp g on g.id = l.grp and g.name <> '' cross join lateral paceline.keys_of(c.grouped, g.name) as k
+            where m.id = k.id and m.version = k.version and not l.queue = any (m.parked);
     else
-        update paceline.lane set state = 2, until = p_until where id = p_lane;
+        perform paceline.file_lane(p_lane, 2, p_until);
     end if;
 end $$;
 
@@ -67,9 +68,10 @@ declare
     h paceline.head;
 begin
     select l.id, p_queue, c.id, l.grp, g.name, c.shared, c.grouped, w.priority, w.place, w.again into h
-        from paceline.class c
+        from paceline.line_of(p_queue) as n cross join paceline.class c
         cross join lateral (select * from paceline.lane o where o.class = c.id and o.state = 1 and o.waiting > 0
-            and (o.turn, o.filed) >= (c.lowest, c.lowest_filed) order by o.turn, o.filed limit 1) as l
+            and (o.turn, o.filed) >= (coalesce(n.low_turn[array_position(n.low_class, c.id)], 0),
+                coalesce(n.low_filed[array_position(n.low_class, c.id)], 0)) order by o.turn, o.filed limit 1) as l
         cross join lateral (select * from paceline.wait o where o.lane = l.id
             and (o.priority, o.place) >= (l.head_priority, l.head_place) order by o.priority, o.place limit 1) as w
         join paceline.grp g on g.id = l.grp
@@ -90,7 +92,7 @@ declare
 begin
     if c.most is not null and v_cost > c.most then
         c.skipped := c.skipped || h.lane;
-        update paceline.lane set state = 3 where id = h.lane;
+        perform paceline.file_lane(h.lane, 3, null);
         c.budget := c.budget - 1;
         return;
     end if;
@@ -108,7 +110,7 @@ begin
     select k.meters, k.taken into meters, taken from paceline.keys_for(h, p_job.cost, p_job.costs) as k;
     select coalesce(max(greatest(paceline.opens_at(k, 1),
         case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then k.reserved_until else 0 end)), 0)
-        into v_closed from paceline.meter k where k.id = any (meters) and k.grp <> '';
+        into v_closed from paceline.meters(meters) as k where k.grp <> '';
     if v_closed > c.now then
         -- Its group may start nothing at all now, whatever it costs.
         c.budget := c.budget - 1;
@@ -118,7 +120,7 @@ begin
     if p_job.cost <> 1 or p_job.costs is not null then
         select l.name, t.cost, paceline.most(k.parts) as most into v_misfit
             from unnest(meters, taken) with ordinality as t (id, cost, place)
-            join paceline.meter k on k.id = t.id join paceline.lim l on l.id = k.lim
+            cross join lateral paceline.meter_at(t.id) as k join paceline.lim l on l.id = k.lim
             where not paceline.fits(k, t.cost) order by t.place limit 1;
         if found then
             perform paceline.leave(p_job);
@@ -149,16 +151,16 @@ create function paceline.keep_room(h paceline.head, p_job paceline.job, p_meters
 declare
     v_own bigint;
 begin
-    if p_reserved and exists (select from paceline.meter where id = any (p_meters) and reserved_by = p_job.id) then
+    if p_reserved and exists (select from paceline.meters(p_meters) as m where m.reserved_by = p_job.id) then
         -- Room is kept for it already: every claim looks at it first.
         perform paceline.file_until(h.lane, paceline.max_opens(p_meters, p_taken));
         return;
     end if;
     perform paceline.save_reservation(m.id, p_job.id, false, t.cost, p_now)
-        from unnest(p_meters, p_taken) with ordinality as t (id, cost, place) join paceline.meter m on m.id = t.id
+        from unnest(p_meters, p_taken) with ordinality as t (id, cost, place), lateral paceline.meter_at(t.id) as m
         where paceline.opens_at(m, t.cost) > p_now;
     select coalesce(max(paceline.opens_at(m, t.cost)), 0) into v_own
-        from unnest(p_meters, p_taken) as t (id, cost) join paceline.meter m on m.id = t.id where m.grp <> '';
+        from unnest(p_meters, p_taken) as t (id, cost), lateral paceline.meter_at(t.id) as m where m.grp <> '';
     if v_own > p_now then perform paceline.file_until(h.lane, v_own); end if;
 end $$;
 
@@ -170,7 +172,7 @@ declare
     v_taken bigint[] := p_taken;
     v_past paceline.past;
     v_turn bigint;
-    v_queue paceline.queue;
+    v_line paceline.line := paceline.line_of(h.queue);
     v_lane record;
     m paceline.meter;
     v_until bigint;
@@ -182,19 +184,22 @@ begin
         end if;
     end loop;
     delete from paceline.wait where lane = h.lane and priority = h.priority and place = h.place;
-    select turn into v_turn from paceline.grp where id = h.grp;
-    update paceline.queue set virtual_time = greatest(virtual_time, v_turn), filings = filings + 1
-        where id = h.queue returning * into v_queue;
-    v_turn := greatest(v_turn, v_queue.virtual_time) + 65536 * case when p_job.costs is null then p_job.cost else 1 end;
-    update paceline.grp set waiting = waiting - 1, turn = v_turn, filed = v_queue.filings where id = h.grp;
-    update paceline.lane set turn = v_turn, filed = v_queue.filings, waiting = waiting - (id = h.lane)::int,
-        head_priority = case when id = h.lane then h.priority else head_priority end,
-        head_place = case when id = h.lane then h.place else head_place end where grp = h.grp;
+    v_turn := (paceline.lane_of(h.lane)).turn;
+    update paceline.line set version = version + 1, virtual_time = greatest(virtual_time, v_turn), filings = filings + 1,
+        waiting = waiting - 1, lease_from = least(lease_from, c.now + c.lease)
+        where queue = h.queue and version >= v_line.version returning * into v_line;
+    v_turn := greatest(v_turn, v_line.virtual_time) + 65536 * case when p_job.costs is null then p_job.cost else 1 end;
+    update paceline.lane l set version = l.version + 1, turn = v_turn, filed = v_line.filings,
+        waiting = l.waiting - (l.id = h.lane)::int,
+        head_priority = case when l.id = h.lane then h.priority else l.head_priority end,
+        head_place = case when l.id = h.lane then h.place else l.head_place end
+        from paceline.lanes_of(h.grp) as n where l.id = n.id and l.version = n.version;
     for i in 1 .. cardinality(v_meters) loop
-        select * into m from paceline.meter where id = v_meters[i];
-        update paceline.meter set parts = paceline.count_start(m, v_taken[i], c.now), in_flight = in_flight + 1,
+        m := paceline.meter_at(v_meters[i]);
+        update paceline.meter set version = version + 1, parts = paceline.count_start(m, v_taken[i], c.now),
+            in_flight = in_flight + 1,
             reserved_by = case when reserved_by = p_job.id then null else reserved_by end, seen_at = c.now
-            where id = m.id;
+            where id = m.id and version >= m.version;
     end loop;
     if h.again then
         delete from paceline.past where seq = p_job.seq returning * into v_past;
@@ -211,12 +216,10 @@ begin
         c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');
     end if;
     -- A start filled a group's key: file its lanes here and now.
-    for m in select k.* from unnest(p_meters) with ordinality as t (id, place) join paceline.meter k on k.id = t.id
-        where k.grp <> '' order by t.place
-    loop
+    for m in select * from paceline.meters(p_meters) as k where k.grp <> '' loop
         v_until := paceline.opens_at(m, 1);
         if v_until > c.now then
-            for v_lane in select l.id from paceline.grp g join paceline.lane l on l.grp = g.id
+            for v_lane in select l.id from paceline.grp g cross join lateral paceline.lanes_of(g.id) as l
                 join paceline.class k on k.id = l.class
                 where g.name = m.grp and g.queue = any (c.queues) and l.state = 1 and l.waiting > 0
                     and m.lim = any (k.grouped)
@@ -283,8 +286,10 @@ begin
         number := number + 1;
         if paceline.end_permit(v_permit, false) then wakes := wakes || '*'::text; end if;
     end loop;
-    for v_lease in select s.* from paceline.queue q cross join lateral (
-            select * from paceline.lease o where o.queue = q.id and o.until <= p_now order by o.until limit p_most) as s
+    for v_lease in select s.* from paceline.queue q
+        cross join lateral (select o.lease_from from paceline.line o where o.queue = q.id order by o.version desc limit 1) as n
+        cross join lateral (select * from paceline.lease o
+            where o.queue = q.id and o.until between n.lease_from and p_now order by o.until limit p_most) as s
         where q.space = p_space order by s.until, s.fence limit p_most
     loop
         -- Another claim that has its queue takes it back itself.
@@ -308,8 +313,11 @@ end $$;
 
 create function paceline.next_lease_end(p_space int) returns bigint language sql volatile as $$
     select coalesce(least(
-        (select min(s.until) from paceline.queue q cross join lateral (
-            select o.until from paceline.lease o where o.queue = q.id order by o.until limit 1) as s
+        (select min(s.until) from paceline.queue q
+            cross join lateral (select o.lease_from from paceline.line o
+                where o.queue = q.id order by o.version desc limit 1) as n
+            cross join lateral (select o.until from paceline.lease o
+                where o.queue = q.id and o.until >= n.lease_from order by o.until limit 1) as s
             where q.space = p_space),
         (select until from paceline.permit where space = p_space order by until limit 1)), 4611686018427387904)
 $$;
@@ -362,14 +370,15 @@ begin
     for v_kept in select k.id from paceline.meter k join paceline.lim l on l.id = k.lim
         where l.space = c.space and k.reserved_by is not null order by k.reserved_at
     loop
-        select * into m from paceline.meter where id = v_kept.id for no key update;
+        select * into m from paceline.meter where id = v_kept.id order by version desc limit 1 for no key update;
         if m.reserved_by is null then
             perform paceline.give_up(c.space, m);
             continue;
         end if;
         if m.reserved_permit and c.now < m.reserved_deadline then
             if m.reserved_until <= c.now then
-                update paceline.meter set reserved_until = m.reserved_deadline where id = m.id;
+                update paceline.meter set version = version + 1, reserved_until = m.reserved_deadline
+                    where id = m.id and version >= m.version;
             end if;
             continue;
         end if;
@@ -382,17 +391,18 @@ begin
         end if;
         select * into v_keys from paceline.keys_for(h, v_job.cost, v_job.costs);
         perform paceline.save_reservation(k.id, v_job.id, false, t.cost, c.now)
-            from unnest(v_keys.meters, v_keys.taken) with ordinality as t (id, cost, place)
-            join paceline.meter k on k.id = t.id
+            from unnest(v_keys.meters, v_keys.taken) with ordinality as t (id, cost, place),
+            lateral paceline.meter_at(t.id) as k
             where k.reserved_by is null and paceline.opens_at(k, t.cost) > c.now;
         v_opens := paceline.max_opens(v_keys.meters, v_keys.taken);
-        update paceline.meter set reserved_until = case when v_opens > c.now then least(v_opens, reserved_deadline)
-            else reserved_deadline end where id = m.id;
+        update paceline.meter set version = version + 1,
+            reserved_until = case when v_opens > c.now then least(v_opens, reserved_deadline) else reserved_deadline end
+            where id = m.id and version >= m.version;
         v_place := array_position(p_queues, h.queue);
         if v_opens <= c.now and v_place is not null and cardinality(c.started) < p_slots
             and exists (select from paceline.class k where k.id = h.class and not k.paused
                 and (p_knowns[v_place] is null or p_knowns[v_place] = any (k.known_by)))
-            and not exists (select from paceline.meter k where k.id = any (v_keys.meters) and k.reserved_by <> v_job.id)
+            and not exists (select from paceline.meters(v_keys.meters) as k where k.reserved_by <> v_job.id)
         then
             select * into v from paceline.consider(c, h, v_job);
             c := v.c;
@@ -411,10 +421,12 @@ declare
 begin
     -- A queue that is not locked may change under our eyes: its own claims decide.
     select l.id, l.queue, k.id, l.grp, g.name, k.shared, k.grouped, w.priority, w.place, w.again into h
-        from paceline.task t, paceline.grp g, paceline.lane l, paceline.class k,
-            lateral (select * from paceline.wait o where o.lane = l.id order by o.priority, o.place limit 1) as w
+        from paceline.task t, paceline.grp g,
+            lateral paceline.lane_of(g.lanes[array_position(g.classes, t.class)]) as l, paceline.class k,
+            lateral (select * from paceline.wait o where o.lane = l.id
+                and (o.priority, o.place) >= (l.head_priority, l.head_place) order by o.priority, o.place limit 1) as w
         where t.queue = p_job.queue and t.name = p_job.task and g.queue = p_job.queue
-            and g.name = coalesce(p_job.grp, '') and l.grp = g.id and l.class = t.class and k.id = t.class
+            and g.name = coalesce(p_job.grp, '') and k.id = t.class
             and w.place = p_job.place;
     return h;
 end $$;
@@ -427,19 +439,20 @@ declare
 begin
     if exists (select from paceline.queue where id = h.queue and paused)
         or exists (select from paceline.class where id = h.class and paused)
-        or exists (select from paceline.lane where id = h.lane and state = 4) then
+        or (paceline.lane_of(h.lane)).state = 4 then
         return false;
     end if;
     select * into v_keys from paceline.keys_for(h, p_job.cost, p_job.costs);
     return not exists (select from unnest(v_keys.meters, v_keys.taken) as t (id, cost)
-        join paceline.meter m on m.id = t.id
+        cross join lateral paceline.meter_at(t.id) as m
         where paceline.opens_at(m, t.cost) > p_now and not paceline.lacks_only_room(m, t.cost, p_now));
 end $$;
 
 -- Room that was kept is free for everybody; lanes of queues that are not ours are told by an arrival.
 create function paceline.give_up(p_space int, m paceline.meter) returns void language plpgsql as $$
 begin
-    update paceline.meter set reserved_by = null, reserved_permit = false where id = m.id;
+    update paceline.meter set version = version + 1, reserved_by = null, reserved_permit = false
+        where id = m.id and version >= m.version;
     if m.grp <> '' then
         insert into paceline.arrival (queue, what, lim, grp)
             select g.queue, 2, m.lim, m.grp from paceline.grp g join paceline.queue q on q.id = g.queue
@@ -456,6 +469,8 @@ declare
     v_shared bigint;
     v_until bigint;
     v_class paceline.class;
+    v_line paceline.line := paceline.line_of(p_queue.id);
+    v_low int;
 begin
     select due_at into v_at from paceline.delayed where queue = p_queue.id order by due_at limit 1;
     v_at := coalesce(v_at, 4611686018427387904);
@@ -465,16 +480,17 @@ begin
     loop
         v_shared := case when v_class.shared = '{}' then 0 else paceline.class_opens(v_class.shared) end;
         if v_shared >= 4611686018427387904 then
-            update paceline.meter set awaited = true
-                where lim = any (v_class.shared) and grp = '' and not awaited;
+            perform paceline.await_keys(array(select id from paceline.keys_of(v_class.shared, '')));
             continue;
         end if;
+        v_low := array_position(v_line.low_class, v_class.id);
         if exists (select from paceline.lane where class = v_class.id and state = 1 and waiting > 0
-            and (turn, filed) >= (v_class.lowest, v_class.lowest_filed)) then
+            and (turn, filed) >= (coalesce(v_line.low_turn[v_low], 0), coalesce(v_line.low_filed[v_low], 0))) then
             v_at := least(v_at, v_shared);
         else
             select until into v_until from paceline.lane
-                where class = v_class.id and state = 2 and waiting > 0 order by until limit 1;
+                where class = v_class.id and state = 2 and waiting > 0 and until > v_line.open_from
+                order by until, filed limit 1;
             if found then v_at := least(v_at, greatest(v_shared, v_until)); end if;
         end if;
     end loop;
@@ -498,7 +514,16 @@ begin
 end $$;
 
 create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
-    wakes text[], seqs bigint[], replayed boolean);
+    wakes text[], seqs bigint[], fit int, replayed boolean);
+
+-- How many of these jobs, from the first one on, go into an answer that fits into the buffers of a connection. An answer
+-- is sent before its transaction ends: a client that stands still and reads nothing must not keep the locks meanwhile.
+create function paceline.fitting(p_seqs bigint[]) returns int language sql stable as $$
+    select count(*)::int from (select sum(octet_length(j.data) + 200) over (order by t.place) as upto
+        from unnest(p_seqs) with ordinality as t (seq, place)
+        cross join lateral (select o.data from paceline.job o where o.seq = t.seq limit 1) as j) as s
+        where s.upto <= 65536
+$$;
 
 create function paceline.claim(
     p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
@@ -529,10 +554,11 @@ begin
     c.now := coalesce(p_now, paceline.clock_us());
     perform paceline.expire(p_space, c.now);
     perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
-    select * into v_last from paceline.last_claim where space = p_space and worker = p_worker;
+    select * into v_last from paceline.last_claim where space = p_space and worker = p_worker
+        order by version desc limit 1;
     if p_claim_id <> '' and v_last.claim_id = p_claim_id then
         -- The same claim asked again, because its answer was lost: those of its jobs that still run.
-        v_answer.instant := greatest(c.now, (select max(seen_at) from paceline.queue where id = any (p_queues)));
+        v_answer.instant := greatest(c.now, (select max((paceline.line_of(t.id)).seen_at) from unnest(p_queues) as t (id)));
         v_answer.again_at := v_answer.instant;
         v_answer.replayed := true;
         v_answer.lost := '{}';
@@ -542,6 +568,7 @@ begin
         select coalesce(array_agg(s.seq order by t.place), '{}') into v_answer.seqs
             from unnest(v_last.seqs, v_last.fences) with ordinality as t (seq, fence, place)
             join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
+        v_answer.fit := paceline.fitting(v_answer.seqs);
         return v_answer;
     end if;
     p_empty := paceline.wants_empty(p_space, p_empty);
@@ -556,13 +583,14 @@ begin
         union select id from paceline.lim where space = p_space and name = any (p_also)) as s;
     if v_limits <> '{}' then
         perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
-            where not exists (select from paceline.meter m where m.lim = t.id and m.grp = '');
-        perform from paceline.meter where grp = '' and lim = any (v_limits) order by id for no key update;
+            where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
+        perform paceline.lock_keys(array(select k.id from unnest(v_limits) as t (id)
+            join paceline.key k on k.lim = t.id and k.grp = ''));
     end if;
     -- The time, now that the locks are held; it stands still rather than go back.
     c.now := greatest(coalesce(p_now, paceline.clock_us()),
-        (select max(seen_at) from paceline.queue where id = any (p_queues)),
-        (select max(seen_at) from paceline.meter where lim = any (v_limits) and grp = ''));
+        (select max((paceline.line_of(t.id)).seen_at) from unnest(p_queues) as t (id)),
+        (select max(m.seen_at) from paceline.keys_of(v_limits, '') as m));
     if p_also <> '{}' then
         select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
             into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
@@ -594,30 +622,22 @@ begin
     c.budget := c.budget - v_back.number;
     c.wakes := c.wakes || v_back.wakes;
     for i in 1 .. cardinality(p_queues) loop
-        perform paceline.fold(p_queues[i]);
-        c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
+        if paceline.fold(p_queues[i], greatest(2 * p_slots + 64, 500)) then
+            c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
+        else
+            -- Whoever comes first cannot be told before all are in: nobody starts now, and the worker asks again at once.
+            c.budget := 0;
+        end if;
     end loop;
     -- Classes that came into being just now bring keys that are not locked yet.
     perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
         where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
     -- Lanes whose time has come are ready.
-    with due as (
-        select s.id from paceline.class k cross join lateral (select o.id, o.until, o.filed from paceline.lane o
-            where o.class = k.id and o.state = 2 and o.waiting > 0 and o.until <= c.now
-            order by o.until, o.filed limit greatest(c.budget, 0)) as s
-        where k.queue = any (p_queues) order by array_position(p_queues, k.queue), k.id, s.until, s.filed
-        limit greatest(c.budget, 0)
-    ), changed as (
-        update paceline.lane l set state = 1 from due where l.id = due.id returning l.class, l.turn, l.filed
-    ), lowered as (
-        update paceline.class k set lowest = s.first[1], lowest_filed = s.first[2]
-            from (select class, min(array[turn, filed]) as first from changed group by class) as s
-            where k.id = s.class and (k.lowest, k.lowest_filed) > (s.first[1], s.first[2])
-    )
-    select c.budget - count(*) into c.budget from changed;
+    c.budget := c.budget - paceline.open_lanes(p_queues, c.now, c.budget);
+    c.opened := case when c.budget > 0 then c.now else 0 end;
     c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
         where l.space = p_space and m.reserved_by is not null);
-    if c.reserved then
+    if c.reserved and c.budget > 0 then
         c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
     end if;
     -- One job from each queue in turn, until the slots are full or nobody may start.
@@ -625,7 +645,7 @@ begin
         from unnest(p_queues) with ordinality as t (id, place)
         join paceline.queue q on q.id = t.id where not q.paused;
     c.turn := 1;
-    if not c.reserved and c.also = '{}' and c.room is null and c.most is null then
+    if c.budget > 0 and not c.reserved and c.also = '{}' and c.room is null and c.most is null then
         select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
         c := v_one.c;
     end if;
@@ -650,7 +670,7 @@ begin
     else
         v_also := coalesce(paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])), 0);
         if v_also >= 4611686018427387904 then
-            update paceline.meter set awaited = true where id = any (c.also) and not awaited;
+            perform paceline.await_keys(c.also);
         end if;
         if cardinality(c.started) >= p_slots then
             v_answer.again_at := least(v_answer.again_at, greatest(v_also, c.now));
@@ -664,17 +684,23 @@ begin
         end if;
     end if;
     if c.skipped <> '{}' then
-        update paceline.lane set state = 1 where id = any (c.skipped) and state = 3 and waiting > 0;
+        update paceline.lane l set version = l.version + 1, state = 1 from unnest(c.skipped) as t (id),
+            lateral paceline.lane_of(t.id) as n
+            where l.id = t.id and l.version = n.version and l.state = 3 and l.waiting > 0;
         perform paceline.forget_lowest(p_queues);
     end if;
     perform paceline.log_starts(c.started, c.now);
-    update paceline.queue set seen_at = c.now where id = any (p_queues) and seen_at < c.now;
+    perform paceline.note_claim(t.id, c.now, c.opened) from unnest(p_queues) as t (id);
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
-        insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
-            values (p_space, p_worker, p_claim_id, c.started, c.fences)
-            on conflict (space, worker) do update set claim_id = excluded.claim_id, seqs = excluded.seqs,
-                fences = excluded.fences;
+        if v_last.worker is null then
+            insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
+                values (p_space, p_worker, p_claim_id, c.started, c.fences)
+                on conflict (space, worker, version) do nothing;
+        else
+            update paceline.last_claim set version = version + 1, claim_id = p_claim_id, seqs = c.started,
+                fences = c.fences where space = p_space and worker = p_worker and version >= v_last.version;
+        end if;
     end if;
     v_answer.instant := c.now;
     v_answer.needs_room := c.needs_room;
@@ -682,8 +708,47 @@ begin
     v_answer.wakes := c.wakes;
     perform paceline.tell(p_space, c.wakes);
     v_answer.seqs := c.started;
+    v_answer.fit := paceline.fitting(c.started);
     v_answer.replayed := false;
     return v_answer;
+end $$;
+
+-- Blocked lanes whose time has come are ready, at most so many; returns how many.
+create function paceline.open_lanes(p_queues int[], p_now bigint, p_most int) returns int language plpgsql as $$
+declare
+    v_number int := 0;
+    v_rows tid[];
+begin
+    for i in 1 .. cardinality(p_queues) loop
+        exit when v_number >= p_most;
+        select array_agg(s.ctid) into v_rows from (
+            select e.ctid from paceline.line_of(p_queues[i]) as n join paceline.class k on k.queue = n.queue
+            cross join lateral (select o.ctid, o.until, o.filed from paceline.lane o
+                where o.class = k.id and o.state = 2 and o.waiting > 0 and o.until > n.open_from and o.until <= p_now
+                order by o.until, o.filed limit p_most - v_number) as e
+            order by k.id, e.until, e.filed limit p_most - v_number) as s;
+        continue when v_rows is null;
+        v_number := v_number + cardinality(v_rows);
+        perform paceline.make_ready(v_rows);
+    end loop;
+    return v_number;
+end $$;
+
+-- How far the clock has come, and from when on leases may end: dead ones before it are not visited again. The bound
+-- may be a little low: it is worth a write only once in a while.
+create function paceline.note_claim(p_queue int, p_now bigint, p_opened bigint) returns void language plpgsql as $$
+declare
+    v_line paceline.line := paceline.line_of(p_queue);
+    v_from bigint;
+begin
+    select o.until into v_from from paceline.lease o
+        where o.queue = p_queue and o.until >= v_line.lease_from order by o.until limit 1;
+    v_from := coalesce(v_from, 4611686018427387904);
+    if v_line.seen_at < p_now or v_from - v_line.lease_from > 500000 then
+        update paceline.line set version = version + 1, seen_at = greatest(seen_at, p_now), lease_from = v_from,
+            open_from = greatest(open_from, p_opened)
+            where queue = p_queue and version >= v_line.version;
+    end if;
 end $$;
 
 create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns void language sql as $$

@@ -98,7 +98,8 @@ begin
             end if;
         end loop;
     end loop;
-    update paceline.lane set state = 1 where queue = p_queue and waiting > 0 and state in (2, 3);
+    update paceline.lane l set version = l.version + 1, state = 1 from paceline.lanes_in(p_queue) as n
+        where l.id = n.id and l.version = n.version and l.waiting > 0 and l.state in (2, 3);
     perform paceline.forget_lowest(array[p_queue]);
 end $$;
 
@@ -106,38 +107,53 @@ end $$;
 create function paceline.move_task(p_queue int, p_task text, p_from int, p_to int) returns void language plpgsql as $$
 declare
     v_lane record;
-    v_to bigint;
+    v_to paceline.lane;
     v_number int;
 begin
-    for v_lane in select l.*, g.paused from paceline.lane l join paceline.grp g on g.id = l.grp
-        where l.queue = p_queue and l.class = p_from and l.waiting > 0 order by l.id
+    for v_lane in select l.*, g.paused, g.classes, g.lanes from paceline.grp g,
+        lateral paceline.lane_of(g.lanes[array_position(g.classes, p_from)]) as l
+        where g.queue = p_queue and l.waiting > 0 order by l.id
     loop
-        select id into v_to from paceline.lane where grp = v_lane.grp and class = p_to;
-        v_to := coalesce(v_to, nextval('paceline.lane_id'));
-        update paceline.wait w set lane = v_to from paceline.job j
+        v_to := paceline.lane_of(v_lane.lanes[array_position(v_lane.classes, p_to)]);
+        if v_to.id is null then
+            v_to.id := nextval('paceline.lane_id');
+            v_to.waiting := 0;
+        end if;
+        update paceline.wait w set lane = v_to.id from paceline.job j
             where w.lane = v_lane.id and j.seq = abs(w.place) and j.task = p_task;
         get diagnostics v_number = row_count;
         continue when v_number = 0;
-        insert into paceline.lane as l (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
-            values (v_to, p_queue, p_to, v_lane.grp, case when v_lane.paused then 4 else 1 end, v_lane.turn,
-                v_lane.filed, v_number, v_lane.head_priority, v_lane.head_place)
-            on conflict (grp, class) do update set waiting = l.waiting + v_number, state = excluded.state,
-                turn = excluded.turn, filed = excluded.filed,
-                head_priority = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
-                    < (l.head_priority, l.head_place) then excluded.head_priority else l.head_priority end,
-                head_place = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
-                    < (l.head_priority, l.head_place) then excluded.head_place else l.head_place end;
-        update paceline.lane set waiting = waiting - v_number where id = v_lane.id;
+        if v_to.version is null then
+            insert into paceline.lane (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
+                values (v_to.id, p_queue, p_to, v_lane.grp, case when v_lane.paused then 4 else 1 end, v_lane.turn,
+                    v_lane.filed, v_number, v_lane.head_priority, v_lane.head_place);
+            update paceline.grp set classes = classes || p_to, lanes = lanes || v_to.id where id = v_lane.grp;
+        else
+            update paceline.lane l set version = l.version + 1, waiting = l.waiting + v_number,
+                state = case when v_lane.paused then 4 else 1 end, turn = v_lane.turn, filed = v_lane.filed,
+                head_priority = case when l.waiting = 0 or (v_lane.head_priority, v_lane.head_place)
+                    < (l.head_priority, l.head_place) then v_lane.head_priority else l.head_priority end,
+                head_place = case when l.waiting = 0 or (v_lane.head_priority, v_lane.head_place)
+                    < (l.head_priority, l.head_place) then v_lane.head_place else l.head_place end
+                where l.id = v_to.id and l.version >= v_to.version;
+        end if;
+        update paceline.lane set version = version + 1, waiting = waiting - v_number
+            where id = v_lane.id and version >= v_lane.version;
     end loop;
 end $$;
 
 -- Take in what came without the queue's lock: jobs go into their lanes, freed and opened keys wake lanes up.
--- Only what no earlier look could see is looked at, so that what is dead but not yet vacuumed costs nothing.
-create function paceline.fold(p_queue int) returns void language plpgsql as $$
+-- Only what no earlier look could see is looked at, so that what is dead but not yet vacuumed costs nothing, and no more
+-- than `p_most` at once: what one look could see and could not take in is taken in by the next ones, before anything
+-- newer. False when some of that is left.
+create function paceline.fold(p_queue int, p_most int) returns boolean language plpgsql as $$
 declare
-    v_queue paceline.queue;
-    v_seen pg_snapshot;
+    v_line paceline.line := paceline.line_of(p_queue);
+    v_goes_on boolean := v_line.folding is not null;
+    v_seen pg_snapshot := coalesce(v_line.folding, pg_current_snapshot());
+    v_by xid8 := coalesce(v_line.folding_by, pg_current_xact_id_if_assigned());
     v_ids bigint[];
+    v_xids xid8[];
     v_whats int[];
     v_lanes bigint[];
     v_tasks text[];
@@ -146,103 +162,209 @@ declare
     v_priorities bigint[];
     v_places bigint[];
     v_lims int[];
-    v_name text;
-    v_joined int;
-    v_wrong record;
+    v_all boolean;
 begin
-    select * into v_queue from paceline.queue where id = p_queue;
-    with came as (
-        delete from paceline.arrival a where a.queue = p_queue and (v_queue.folded is null
-            or a.xid >= pg_snapshot_xmax(v_queue.folded)
-            or a.xid in (select pg_snapshot_xip(v_queue.folded) union all select v_queue.folded_by))
-        returning a.*
+    -- Ordered by (xid, id): first what was under way at the last look, then what began later.
+    with found as materialized (
+        select s.ctid from (
+            (select a.ctid, a.xid, a.id from (
+                select x.xid from pg_snapshot_xip(v_line.folded) as x (xid) union select v_line.folded_by order by 1) as x
+                cross join lateral (select o.ctid, o.xid, o.id from paceline.arrival o
+                    where o.queue = p_queue and o.xid = x.xid and (o.xid, o.id) > (
+                        coalesce(v_line.folding_xid, '0'::xid8), coalesce(v_line.folding_id, 0))
+                    order by o.xid, o.id limit p_most) as a limit p_most)
+            union all
+            (select o.ctid, o.xid, o.id from paceline.arrival o
+                where o.queue = p_queue and o.xid >= coalesce(pg_snapshot_xmax(v_line.folded), '0'::xid8)
+                    and (o.xid, o.id) > (coalesce(v_line.folding_xid, '0'::xid8), coalesce(v_line.folding_id, 0))
+                    and (not v_goes_on or pg_visible_in_snapshot(o.xid, v_seen))
+                order by o.xid, o.id limit p_most)) as s
+        order by s.xid, s.id limit p_most
+    ), came as (
+        delete from paceline.arrival a using found f where a.ctid = f.ctid returning a.*
     )
-    select pg_current_snapshot(), array_agg(id order by id), array_agg(what order by id), array_agg(lane order by id),
+    select array_agg(id order by id), array_agg(xid order by id), array_agg(what order by id), array_agg(lane order by id),
         array_agg(task order by id), array_agg(coalesce(grp, '') order by id), array_agg(number order by id),
         array_agg(priority order by id), array_agg(place order by id), array_agg(lim order by id)
-        into v_seen, v_ids, v_whats, v_lanes, v_tasks, v_grps, v_numbers, v_priorities, v_places, v_lims from came;
-    if v_ids is null then
+        into v_ids, v_xids, v_whats, v_lanes, v_tasks, v_grps, v_numbers, v_priorities, v_places, v_lims from came;
+    v_all := coalesce(cardinality(v_ids), 0) < p_most;
+    if v_all then
+        v_line.folding := null;
+        v_line.folding_by := null;
+        v_line.folding_xid := null;
+        v_line.folding_id := null;
         -- Remembering what was looked at is worth a write only once in a while.
-        if v_queue.folded is null
-            or pg_snapshot_xmax(v_seen)::text::bigint - pg_snapshot_xmin(v_queue.folded)::text::bigint > 64 then
-            update paceline.queue set folded = v_seen, folded_by = pg_current_xact_id() where id = p_queue;
+        if v_ids is null and not v_goes_on and v_line.folded is not null
+            and pg_snapshot_xmax(v_seen)::text::bigint - pg_snapshot_xmin(v_line.folded)::text::bigint <= 64 then
+            return true;
         end if;
-        return;
+        v_line.folded := v_seen;
+        v_line.folded_by := coalesce(v_by, pg_current_xact_id());
+    else
+        v_line.folding := v_seen;
+        v_line.folding_by := coalesce(v_by, pg_current_xact_id());
+        select t.xid, t.id into v_line.folding_xid, v_line.folding_id from unnest(v_xids, v_ids) as t (xid, id)
+            order by t.xid desc, t.id desc limit 1;
     end if;
-    if 1 = any (v_whats) or 2 = any (v_whats) then
-        perform paceline.look_again(p_queue, t.lim, t.grp, t.what)
-            from unnest(v_whats, v_lims, v_grps) as t (what, lim, grp) where t.what > 0;
+    if v_ids is not null then
+        if 1 = any (v_whats) or 2 = any (v_whats) then
+            perform paceline.look_again(p_queue, t.lim, t.grp, t.what)
+                from unnest(v_whats, v_lims, v_grps) as t (what, lim, grp) where t.what > 0;
+            select n.low_class, n.low_turn, n.low_filed, n.version
+                into v_line.low_class, v_line.low_turn, v_line.low_filed, v_line.version from paceline.line_of(p_queue) as n;
+        end if;
+        if 0 = any (v_whats) then
+            v_line := paceline.file_arrivals(v_line, v_ids, v_whats, v_lanes, v_tasks, v_grps, v_numbers, v_priorities,
+                v_places);
+        end if;
     end if;
-    for v_name in select distinct t.task from unnest(v_tasks) as t (task) where t.task is not null and not exists (
-        select from paceline.task k where k.queue = p_queue and k.name = t.task and k.class is not null)
-    loop
-        perform paceline.class_for(v_queue, v_name);
+    update paceline.line set version = version + 1, filings = v_line.filings, waiting = v_line.waiting,
+        low_class = v_line.low_class, low_turn = v_line.low_turn, low_filed = v_line.low_filed,
+        folded = v_line.folded, folded_by = v_line.folded_by, folding = v_line.folding, folding_by = v_line.folding_by,
+        folding_xid = v_line.folding_xid, folding_id = v_line.folding_id
+        where queue = p_queue and version >= v_line.version;
+    -- What came after an unfinished look is looked at now.
+    if v_all and v_goes_on then
+        perform paceline.fold(p_queue, p_most);
+    end if;
+    return v_all;
+end $$;
+
+-- Jobs that came go into their lanes; gives the line as it is then.
+create function paceline.file_arrivals(p_line paceline.line, p_ids bigint[], p_whats int[], p_lanes bigint[],
+    p_tasks text[], p_grps text[], p_numbers int[], p_priorities bigint[], p_places bigint[]) returns paceline.line
+language plpgsql as $$
+declare
+    v_queue paceline.queue;
+    v_name text;
+    -- for each class and group, groups in the order in which they came
+    s_class int[]; s_g int[]; s_grp bigint[]; s_name text[]; s_paused boolean[]; s_lane bigint[]; s_guess bigint[];
+    s_other bigint[]; s_free boolean[]; s_fresh boolean[];
+    s_number int[]; s_priority bigint[]; s_place bigint[]; s_turn bigint[]; s_filed bigint[]; s_size bigint[];
+    s_row tid[]; s_state int[]; s_waiting int[]; s_head_priority bigint[]; s_head_place bigint[];
+    v_g int := 0;
+    v_turn bigint;
+    v_filed bigint;
+    v_new boolean := false;
+    v_moves boolean := false;
+    m int;
+    v_wrong record;
+begin
+    if exists (select from unnest(p_tasks) as t (task) where t.task is not null and not exists (
+        select from paceline.task k where k.queue = p_line.queue and k.name = t.task and k.class is not null))
+    then
+        select * into v_queue from paceline.queue where id = p_line.queue;
+        for v_name in select distinct t.task from unnest(p_tasks) as t (task) where t.task is not null order by 1 loop
+            perform paceline.class_for(v_queue, v_name);
+        end loop;
+    end if;
+    select array_agg(s.class), array_agg(s.g), array_agg(g.id), array_agg(s.grp), array_agg(g.paused),
+        array_agg(l.id), array_agg(s.lane), array_agg(s.other),
+        array_agg(s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane)), array_agg(s.number), array_agg(s.head[1]), array_agg(s.head[2]),
+        array_agg(n.last[2]), array_agg(n.last[1]), array_agg(coalesce(n.size, 0)), array_agg(l.ctid),
+        array_agg(l.state), array_agg(l.waiting), array_agg(l.head_priority), array_agg(l.head_place)
+        into s_class, s_g, s_grp, s_name, s_paused, s_lane, s_guess, s_other, s_free, s_number, s_priority, s_place, s_turn, s_filed,
+        s_size, s_row, s_state, s_waiting, s_head_priority, s_head_place
+        from (select u.class, u.grp, min(u.lane) as lane, max(u.lane) as other, sum(u.number)::int as number,
+                min(array[u.priority, u.place]) as head, dense_rank() over (order by min(u.first))::int as g,
+                row_number() over (partition by min(u.lane) order by min(u.id)) as again
+            from (select k.class, t.*, min(t.id) over (partition by t.grp) as first
+                from unnest(p_whats, p_tasks, p_grps, p_ids, p_numbers, p_priorities, p_places, p_lanes)
+                    as t (what, task, grp, id, number, priority, place, lane)
+                cross join lateral (select o.class from paceline.task o
+                    where o.queue = p_line.queue and o.name = t.task limit 1) as k where t.what = 0) as u
+            group by u.class, u.grp order by min(u.first), min(u.id)) as s
+        left join lateral (select * from paceline.grp o where o.queue = p_line.queue and o.name = s.grp limit 1)
+            as g on true
+        left join lateral (select max(array[e.filed, e.turn]) as last, sum(e.waiting) as size
+            from unnest(g.lanes) as u (id) cross join lateral (
+                select o.filed, o.turn, o.waiting from paceline.lane o where o.id = u.id
+                order by o.version desc limit 1) as e) as n on true
+        left join lateral (select o.ctid, o.id, o.state, o.waiting, o.head_priority, o.head_place from paceline.lane o
+            where o.id = g.lanes[array_position(g.classes, s.class)] order by o.version desc limit 1) as l on true;
+    for i in 1 .. cardinality(s_g) loop
+        if s_g[i] <> v_g then
+            v_g := s_g[i];
+            s_fresh[i] := s_grp[i] is null;
+            if s_fresh[i] then s_grp[i] := nextval('paceline.grp_id'); end if;
+            v_turn := coalesce(s_turn[i], 0);
+            v_filed := coalesce(s_filed[i], 0);
+            if s_size[i] = 0 then
+                -- A group that had nothing waiting joins behind everyone.
+                v_turn := greatest(v_turn, p_line.virtual_time + 65536);
+                p_line.filings := p_line.filings + 1;
+                v_filed := p_line.filings;
+            end if;
+        else
+            s_fresh[i] := s_fresh[i - 1];
+            s_grp[i] := s_grp[i - 1];
+        end if;
+        s_turn[i] := v_turn;
+        s_filed[i] := v_filed;
+        p_line.waiting := p_line.waiting + s_number[i];
+        if s_lane[i] is null then
+            v_new := true;
+            s_lane[i] := case when s_free[i] then s_guess[i] else nextval('paceline.lane_id') end;
+            v_moves := v_moves or s_guess[i] <> s_lane[i] or s_other[i] <> s_lane[i];
+            s_state[i] := case when s_paused[i] then 4 else 1 end;
+        else
+            v_moves := v_moves or s_guess[i] <> s_lane[i] or s_other[i] <> s_lane[i];
+            if s_waiting[i] = 0 or (s_priority[i], s_place[i]) < (s_head_priority[i], s_head_place[i]) then
+                -- A new head may fit where the old one did not.
+                if s_waiting[i] = 0 or s_state[i] = 2 then s_state[i] := 1; end if;
+            else
+                s_priority[i] := s_head_priority[i];
+                s_place[i] := s_head_place[i];
+            end if;
+            if s_paused[i] then s_state[i] := 4; end if;
+        end if;
+        if s_state[i] = 1 then
+            m := array_position(p_line.low_class, s_class[i]);
+            if m is not null and (v_turn, v_filed) < (p_line.low_turn[m], p_line.low_filed[m]) then
+                p_line.low_turn[m] := v_turn;
+                p_line.low_filed[m] := v_filed;
+            end if;
+        end if;
     end loop;
-    insert into paceline.grp (queue, name) select p_queue, t.grp
-        from unnest(v_whats, v_grps, v_ids) as t (what, grp, id) where t.what = 0 and not exists (
-            select from paceline.grp g where g.queue = p_queue and g.name = t.grp)
-        group by t.grp order by min(t.id);
-    -- A group that had nothing waiting joins behind everyone.
-    with came as (
-        select t.grp, min(t.id) as first, sum(t.number) as number
-        from unnest(v_whats, v_grps, v_ids, v_numbers) as t (what, grp, id, number) where t.what = 0 group by t.grp
-    ), placed as materialized (
-        select g.id, came.number, g.waiting = 0 as joins,
-            sum((g.waiting = 0)::int) over (order by came.first) as place
-        from came cross join lateral (select o.id, o.waiting from paceline.grp o
-            where o.queue = p_queue and o.name = came.grp limit 1) as g
-    ), changed as (
-        update paceline.grp g set waiting = g.waiting + p.number,
-            turn = case when p.joins then greatest(g.turn, v_queue.virtual_time + 65536) else g.turn end,
-            filed = case when p.joins then v_queue.filings + p.place else g.filed end
-        from placed p where g.id = p.id
-    )
-    select count(*) filter (where joins) into v_joined from placed;
-    update paceline.queue set folded = v_seen, folded_by = pg_current_xact_id(), filings = filings + v_joined
-        where id = p_queue;
-    -- A new head may fit where the old one did not.
-    with filed as (
-    insert into paceline.lane as l (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
-        select case when s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane) then s.lane
-            else nextval('paceline.lane_id') end,
-            p_queue, s.class, s.grp, case when s.paused then 4 else 1 end, s.turn, s.filed, s.number, s.head[1], s.head[2]
-        from (
-            select k.class, g.id as grp, g.paused, g.turn, g.filed, min(t.lane) as lane, sum(t.number) as number,
-                min(array[t.priority, t.place]) as head,
-                row_number() over (partition by min(t.lane) order by min(t.id)) as again
-            from unnest(v_whats, v_tasks, v_grps, v_ids, v_numbers, v_priorities, v_places, v_lanes)
-                as t (what, task, grp, id, number, priority, place, lane)
-            cross join lateral (select o.class from paceline.task o
-                where o.queue = p_queue and o.name = t.task limit 1) as k
-            cross join lateral (select o.id, o.paused, o.turn, o.filed from paceline.grp o
-                where o.queue = p_queue and o.name = t.grp limit 1) as g
-            where t.what = 0 group by k.class, g.id, g.paused, g.turn, g.filed
-        ) as s
-        on conflict (grp, class) do update set waiting = l.waiting + excluded.waiting,
-            state = case when excluded.state = 4 then 4 when l.waiting = 0 then 1
-                when l.state = 2 and (excluded.head_priority, excluded.head_place) < (l.head_priority, l.head_place)
-                then 1 else l.state end,
-            turn = excluded.turn, filed = excluded.filed,
-            head_priority = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
-                < (l.head_priority, l.head_place) then excluded.head_priority else l.head_priority end,
-            head_place = case when l.waiting = 0 or (excluded.head_priority, excluded.head_place)
-                < (l.head_priority, l.head_place) then excluded.head_place else l.head_place end
-        returning l.class, l.turn, l.filed, l.state
-    )
-    update paceline.class k set lowest = s.first[1], lowest_filed = s.first[2]
-        from (select class, min(array[turn, filed]) as first from filed where state = 1 group by class) as s
-        where k.id = s.class and (k.lowest, k.lowest_filed) > (s.first[1], s.first[2]);
+    update paceline.lane l set version = l.version + 1, waiting = l.waiting + t.number, state = t.state, turn = t.turn,
+        filed = t.filed, head_priority = t.priority, head_place = t.place
+        from unnest(s_row, s_number, s_state, s_turn, s_filed, s_priority, s_place)
+            as t (row, number, state, turn, filed, priority, place) where l.ctid = t.row;
+    if v_new then
+        insert into paceline.lane (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
+            select t.id, p_line.queue, t.class, t.grp, t.state, t.turn, t.filed, t.number, t.priority, t.place
+            from unnest(s_row, s_lane, s_class, s_grp, s_state, s_turn, s_filed, s_number, s_priority, s_place)
+                as t (row, id, class, grp, state, turn, filed, number, priority, place) where t.row is null;
+        insert into paceline.grp (id, queue, name, classes, lanes)
+            select t.grp, p_line.queue, t.name, array_agg(t.class), array_agg(t.id)
+            from unnest(s_fresh, s_grp, s_name, s_class, s_lane) as t (fresh, grp, name, class, id) where t.fresh
+            group by t.grp, t.name order by t.grp;
+        update paceline.grp g set classes = g.classes || s.classes, lanes = g.lanes || s.lanes
+            from (select t.grp, array_agg(t.class) as classes, array_agg(t.id) as lanes
+                from unnest(s_row, s_lane, s_class, s_grp, s_fresh) as t (row, id, class, grp, fresh)
+                where t.row is null and not t.fresh group by t.grp) as s where g.id = s.grp;
+    end if;
+    if not v_moves then return p_line; end if;
     -- Whoever inserted could not know the lane: classes changed meanwhile, or another one made it first.
-    for v_wrong in select distinct t.task, t.grp, t.lane, l.id as right_lane
-        from unnest(v_whats, v_tasks, v_grps, v_lanes) as t (what, task, grp, lane)
-        cross join lateral (select o.class from paceline.task o where o.queue = p_queue and o.name = t.task limit 1) as k
-        cross join lateral (select o.id from paceline.grp o where o.queue = p_queue and o.name = t.grp limit 1) as g
-        cross join lateral (select o.id from paceline.lane o where o.class = k.class and o.grp = g.id limit 1) as l
-        where t.what = 0 and l.id <> t.lane
+    for v_wrong in select distinct t.task, t.grp, t.lane, g.lanes[array_position(g.classes, k.class)] as right_lane
+        from unnest(p_whats, p_tasks, p_grps, p_lanes) as t (what, task, grp, lane)
+        cross join lateral (select o.class from paceline.task o
+            where o.queue = p_line.queue and o.name = t.task limit 1) as k
+        cross join lateral (select o.classes, o.lanes from paceline.grp o
+            where o.queue = p_line.queue and o.name = t.grp limit 1) as g
+        where t.what = 0 and t.lane <> g.lanes[array_position(g.classes, k.class)]
     loop
         update paceline.wait w set lane = v_wrong.right_lane from paceline.job j
             where w.lane = v_wrong.lane and j.seq = abs(w.place) and j.task = v_wrong.task
             and coalesce(j.grp, '') = v_wrong.grp;
+    end loop;
+    return p_line;
+end $$;
+
+-- Take in everything that has come by now.
+create function paceline.fold(p_queue int) returns void language plpgsql as $$
+begin
+    while not paceline.fold(p_queue, 1000) loop
     end loop;
 end $$;
 
@@ -273,7 +395,7 @@ declare
 begin
     select k.class into v_class from paceline.task k where k.queue = p_queue and k.name = p_task;
     if v_class is not null then
-        select l.id into v_lane from paceline.grp g join paceline.lane l on l.grp = g.id and l.class = v_class
+        select g.lanes[array_position(g.classes, v_class)] into v_lane from paceline.grp g
             where g.queue = p_queue and g.name = coalesce(p_grp, '');
         if v_lane is not null then return v_lane; end if;
     end if;
@@ -291,15 +413,18 @@ begin
     delete from paceline.delayed where queue = p_job.queue and due_at = coalesce(v_due, p_job.due_at)
         and place = p_job.place;
     if found then return; end if;
-    select l.* into v_lane from paceline.task k, paceline.grp g, paceline.lane l
+    select l.* into v_lane from paceline.task k, paceline.grp g,
+        lateral paceline.lane_of(g.lanes[array_position(g.classes, k.class)]) as l
         where k.queue = p_job.queue and k.name = p_job.task and g.queue = p_job.queue
-        and g.name = coalesce(p_job.grp, '') and l.grp = g.id and l.class = k.class;
+        and g.name = coalesce(p_job.grp, '');
     delete from paceline.wait where lane = v_lane.id and priority = p_job.priority and place = p_job.place;
     if not found then
         raise exception 'job % is in no lane', p_job.id;
     end if;
-    update paceline.grp set waiting = waiting - 1 where id = v_lane.grp;
-    update paceline.lane set waiting = waiting - 1, state = case when state = 2 and waiting > 1 then 1 else state end
-        where id = v_lane.id;
+    update paceline.lane set version = version + 1, waiting = waiting - 1,
+        state = case when state = 2 and waiting > 1 then 1 else state end
+        where id = v_lane.id and version >= v_lane.version;
+    update paceline.line set version = version + 1, waiting = waiting - 1 where queue = p_job.queue
+        and version >= (select o.version from paceline.line o where o.queue = p_job.queue order by o.version desc limit 1);
     if v_lane.state = 2 then perform paceline.forget_lowest(array[p_job.queue]); end if;
 end $$;

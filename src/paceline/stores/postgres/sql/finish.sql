@@ -112,8 +112,8 @@ declare
     m paceline.meter;
 begin
     for i in 1 .. coalesce(cardinality(p_lease.meters), 0) loop
-        select * into m from paceline.meter where id = p_lease.meters[i];
-        if found then
+        m := paceline.meter_at(p_lease.meters[i]);
+        if m.id is not null then
             v_opens := paceline.opens_in_time(m, p_lease.taken[i]);
             if v_opens < 4611686018427387904 then v_at := greatest(v_at, v_opens); end if;
         end if;
@@ -126,20 +126,24 @@ end $$;
 create function paceline.free(p_meters bigint[], p_numbers int[], p_latest bigint[]) returns boolean
 language plpgsql as $$
 declare
+    v_rows tid[];
     v_wake boolean;
 begin
-    select coalesce(bool_or(m.awaited or m.parked <> '{}'), false) into v_wake from (
-        select k.awaited, k.parked from paceline.meter k where k.id = any (p_meters)
-        order by k.grp <> '', k.id for no key update) as m;
+    select array_agg(m.ctid), coalesce(bool_or(m.awaited or m.parked <> '{}'), false) into v_rows, v_wake
+        from (select o.id from unnest(p_meters) as t (id)
+            cross join lateral (select * from paceline.key k where k.id = t.id limit 1) as o
+            group by o.id, o.grp order by o.grp <> '', o.id) as s
+        cross join lateral (select k.ctid, k.awaited, k.parked from paceline.meter k where k.id = s.id
+            order by k.version desc limit 1 for no key update) as m;
     if v_wake then
         insert into paceline.arrival (queue, what, lim, grp)
-            select t.queue, 1, m.lim, m.grp from paceline.meter m, unnest(m.parked) as t (queue)
-            where m.id = any (p_meters) and m.parked <> '{}' order by m.id;
+            select t.queue, 1, m.lim, m.grp from paceline.meters(p_meters) as m, unnest(m.parked) as t (queue)
+            where m.parked <> '{}' order by m.id;
     end if;
-    update paceline.meter m set in_flight = m.in_flight - p_numbers[array_position(p_meters, m.id)], awaited = false,
-        parked = '{}',
+    update paceline.meter m set version = m.version + 1,
+        in_flight = m.in_flight - p_numbers[array_position(p_meters, m.id)], awaited = false, parked = '{}',
         refusals = case when p_latest[array_position(p_meters, m.id)] > m.held_at then 0 else m.refusals end
-        where m.id = any (p_meters);
+        where m.ctid = any (v_rows);
     return v_wake;
 end $$;
 
@@ -261,7 +265,7 @@ create function paceline.is_empty(p_queue int) returns boolean language sql vola
     select not exists (select from paceline.lease where queue = p_queue)
         and not exists (select from paceline.delayed where queue = p_queue)
         and not exists (select from paceline.arrival where queue = p_queue and what = 0)
-        and not exists (select from paceline.grp where queue = p_queue and waiting > 0)
+        and coalesce((select waiting from paceline.line where queue = p_queue order by version desc limit 1), 0) = 0
 $$;
 
 -- Take one job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.

@@ -7,7 +7,7 @@ create function paceline.insert_jobs(
     p_space int, p_now bigint, p_ids text[], p_queues int[], p_tasks text[], p_datas bytea[], p_grps text[],
     p_sizes bigint[], p_delays bigint[], p_dues bigint[], p_priorities bigint[], p_lifos boolean[], p_attempts int[],
     p_backoffs text[], p_timeouts bigint[], p_costs bigint[], p_cost_maps jsonb[], p_keeps bigint[], p_uniqs text[],
-    p_ttls bigint[]
+    p_ttls bigint[], p_late boolean
 ) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
 language plpgsql
 /* by index */ as $$
@@ -140,7 +140,7 @@ begin
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;
     perform paceline.tell(p_space, (select coalesce(array_agg(distinct 'q' || t.queue), '{}')
-        from unnest(v_new, p_queues) as t (new, queue) where t.new));
+        from unnest(v_new, p_queues) as t (new, queue) where t.new), p_late);
     return query select null::jsonb, v_ids, v_seqs, (select array_agg(not n order by place)
         from unnest(v_new) with ordinality as t (n, place)), v_now,
         (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (
@@ -181,7 +181,8 @@ $$;
 
 -- How many jobs of a group have not started: filed, arrived and delayed ones, seen at one moment.
 create function paceline.group_size(p_queue int, p_grp text) returns bigint language sql volatile as $$
-    select coalesce((select waiting from paceline.grp where queue = p_queue and name = p_grp), 0)
+    select coalesce((select sum(l.waiting) from paceline.grp g, lateral paceline.lanes_of(g.id) as l
+            where g.queue = p_queue and g.name = p_grp), 0)
         + coalesce((select sum(number) from paceline.arrival where queue = p_queue and what = 0 and grp = p_grp), 0)
         + (select count(*) from paceline.delayed where queue = p_queue and grp = p_grp)
 $$;
@@ -193,7 +194,9 @@ declare
 begin
     select id into v_id from paceline.queue where space = p_space and name = p_name;
     if not found then
-        insert into paceline.queue (space, name) values (p_space, p_name) on conflict (space, name) do nothing;
+        insert into paceline.queue (space, name) values (p_space, p_name) on conflict (space, name) do nothing
+            returning id into v_id;
+        if found then insert into paceline.line (queue) values (v_id); end if;
         select id into v_id from paceline.queue where space = p_space and name = p_name;
     end if;
     return v_id;

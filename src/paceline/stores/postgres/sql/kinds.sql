@@ -264,8 +264,8 @@ declare
     v_ats bigint[] := '{}';
     v_cums bigint[] := '{}';
 begin
-    select * into m from paceline.meter where id = p_meter for no key update;
-    if m.kind = p_kind then return; end if;
+    select * into m from paceline.meter where id = p_meter order by version desc limit 1 for no key update;
+    if not found or m.kind = p_kind then return; end if;
     v_old := m.parts;
     v_new := paceline.new_parts(p_kind);
     for i in 0 .. cardinality(v_new) / 8 - 1 loop
@@ -320,6 +320,6 @@ begin
     delete from paceline.spent where meter = p_meter;
     insert into paceline.spent (meter, part, at, cum)
         select p_meter, t.part, t.at, t.cum from unnest(v_parts, v_ats, v_cums) as t (part, at, cum);
-    update paceline.meter set kind = p_kind, parts = v_new, slots = paceline.slots_of(v_new), reserved_by = null
-        where id = p_meter;
+    update paceline.meter set version = version + 1, kind = p_kind, parts = v_new, slots = paceline.slots_of(v_new),
+        reserved_by = null where id = p_meter and version >= m.version;
 end $$;

@@ -76,8 +76,10 @@ begin
     if not found then return false; end if;
     delete from paceline.override where lim = v_lim.id;
     -- What runs is counted nowhere any more.
-    delete from paceline.spent s using paceline.meter m where m.lim = v_lim.id and s.meter = m.id;
-    delete from paceline.meter where lim = v_lim.id;
+    perform paceline.lock_keys(array(select id from paceline.key where lim = v_lim.id));
+    delete from paceline.spent where meter in (select id from paceline.key where lim = v_lim.id);
+    delete from paceline.meter where id in (select id from paceline.key where lim = v_lim.id);
+    delete from paceline.key where lim = v_lim.id;
     perform paceline.plan(p_space);
     perform paceline.reclassify_all(p_space);
     perform paceline.tell(p_space, array['*']);
@@ -152,15 +154,16 @@ create function paceline.release(p_space int, p_now bigint, p_limit text, p_grou
 language plpgsql /* by index */ as $$
 declare
     v_lim paceline.lim := paceline.require_limit(p_space, p_limit);
+    v_keys bigint[];
 begin
     perform paceline.lock_queues(p_space);
     if p_group is null then
         update paceline.lim set held_until = 0, held_reason = null where id = v_lim.id;
     end if;
-    perform from paceline.meter where lim = v_lim.id and (p_group is null or grp = p_group)
-        order by grp <> '', id for no key update;
-    update paceline.meter set hold_until = 0, hold_reason = null, refusals = 0
-        where lim = v_lim.id and (p_group is null or grp = p_group);
+    v_keys := array(select id from paceline.key where lim = v_lim.id and (p_group is null or grp = p_group));
+    perform paceline.lock_keys(v_keys);
+    update paceline.meter set version = version + 1, hold_until = 0, hold_reason = null, refusals = 0
+        where id = any (v_keys);
     perform paceline.limit_opened(p_space, v_lim.id, coalesce(p_group, ''));
     perform paceline.tell(p_space, array['*']);
 end $$;
@@ -168,8 +171,8 @@ end $$;
 create function paceline.clear_meter(p_meter bigint) returns void language plpgsql as $$
 begin
     delete from paceline.spent where meter = p_meter;
-    update paceline.meter set parts = paceline.new_parts(kind), hold_until = 0, hold_reason = null, refusals = 0,
-        reserved_by = null, reserved_permit = false where id = p_meter;
+    update paceline.meter set version = version + 1, parts = paceline.new_parts(kind), hold_until = 0, hold_reason = null,
+        refusals = 0, reserved_by = null, reserved_permit = false where id = p_meter;
 end $$;
 
 create function paceline.clear(p_space int, p_now bigint, p_limit text, p_group text) returns void language plpgsql /* by index */ as $$
@@ -216,9 +219,9 @@ begin
         v_meters := v_meters || m.id;
     end loop;
     v_now := greatest(coalesce(p_now, paceline.clock_us()),
-        (select max(seen_at) from paceline.meter where id = any (v_meters)));
+        (select max(seen_at) from paceline.meters(v_meters)));
     for i in 1 .. cardinality(v_meters) loop
-        select * into m from paceline.meter where id = v_meters[i];
+        m := paceline.meter_at(v_meters[i]);
         v_until := greatest(v_until, paceline.opens_at(m, p_costs[i]));
         if m.reserved_by is not null and (m.reserved_by <> p_permit or not m.reserved_permit)
             and v_now < m.reserved_deadline then
@@ -231,7 +234,7 @@ begin
     v_answer.instant := v_now;
     if v_until > v_now and not p_force then
         if v_until >= 4611686018427387904 then
-            update paceline.meter set awaited = true where id = any (v_meters) and not awaited;
+            perform paceline.await_keys(v_meters);
         end if;
         if p_waits then perform paceline.reserve_permit(v_meters, p_costs, p_permit, v_now); end if;
         v_answer.granted := false;
@@ -247,11 +250,11 @@ begin
         if found then perform paceline.end_permit(v_held, false); end if;
     end if;
     for i in 1 .. cardinality(v_meters) loop
-        select * into m from paceline.meter where id = v_meters[i];
-        update paceline.meter set parts = paceline.count_start(m, p_costs[i], v_now), seen_at = v_now,
-            in_flight = in_flight + v_leased::int,
+        m := paceline.meter_at(v_meters[i]);
+        update paceline.meter set version = version + 1, parts = paceline.count_start(m, p_costs[i], v_now),
+            seen_at = v_now, in_flight = in_flight + v_leased::int,
             reserved_by = case when v_leased and reserved_permit and reserved_by = p_permit then null else reserved_by end
-            where id = m.id;
+            where id = m.id and version >= m.version;
     end loop;
     if v_leased then
         insert into paceline.permit (space, id, started_at, until, meters)
@@ -270,13 +273,14 @@ end $$;
 create function paceline.reserve_permit(p_meters bigint[], p_costs bigint[], p_permit text, p_now bigint) returns void
 language plpgsql as $$
 begin
-    if exists (select from unnest(p_meters, p_costs) as t (id, cost) join paceline.meter m on m.id = t.id
+    if exists (select from unnest(p_meters, p_costs) as t (id, cost), lateral paceline.meter_at(t.id) as m
         where paceline.opens_at(m, t.cost) > p_now and (t.cost <= 1 or not paceline.lacks_only_time(m, t.cost, p_now)
             or (m.reserved_by is not null and not (m.reserved_permit and m.reserved_by = p_permit)))) then
         return;
     end if;
     perform paceline.save_reservation(m.id, p_permit, true, t.cost, p_now)
-        from unnest(p_meters, p_costs) with ordinality as t (id, cost, place) join paceline.meter m on m.id = t.id
+        from unnest(p_meters, p_costs) with ordinality as t (id, cost, place),
+            lateral paceline.meter_at(t.id) as m
         where paceline.opens_at(m, t.cost) > p_now and m.reserved_by is null;
 end $$;
 
@@ -316,8 +320,10 @@ end $$;
 create function paceline.waiting_under(p_space int, p_lim paceline.lim, p_group text) returns bigint
 language sql volatile as $$
     select coalesce((select sum(l.waiting) from paceline.class c join paceline.queue q on q.id = c.queue
-            join paceline.lane l on l.class = c.id and l.waiting > 0 join paceline.grp g on g.id = l.grp
-            where q.space = p_space and p_lim.id = any (c.limits) and (p_group is null or g.name = p_group)), 0)
+            join paceline.grp g on g.queue = q.id and (p_group is null or g.name = p_group)
+            cross join lateral (select o.waiting from paceline.lane o
+                where o.id = g.lanes[array_position(g.classes, c.id)] order by o.version desc limit 1) as l
+            where q.space = p_space and p_lim.id = any (c.limits)), 0)
         + coalesce((select sum(a.number) from paceline.queue q join paceline.arrival a on a.queue = q.id and a.what = 0
             where q.space = p_space and (p_lim.queues is null or q.name = any (p_lim.queues))
             and (p_lim.tasks is null or a.task = any (p_lim.tasks)) and (p_group is null or a.grp = p_group)), 0)
@@ -331,7 +337,7 @@ declare
     v_over int := 0;
     v_full record;
 begin
-    select * into m from paceline.meter where lim = p_lim.id and grp = coalesce(p_group, '');
+    select * into m from paceline.keys_of(array[p_lim.id], coalesce(p_group, ''));
     if not found then
         m.kind := paceline.kind_of(p_lim, coalesce(p_group, ''));
         m.parts := paceline.new_parts(m.kind);

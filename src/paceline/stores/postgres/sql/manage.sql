@@ -180,7 +180,7 @@ declare
     v_queue paceline.queue;
     v_seqs bigint[];
     v_lease paceline.lease;
-    v_meter bigint;
+    v_keys bigint[];
 begin
     perform paceline.lock_and_fold(array[p_queue]);
     select * into v_queue from paceline.queue where id = p_queue;
@@ -199,18 +199,19 @@ begin
     number := cardinality(v_seqs);
     wakes := wakes || paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
     delete from paceline.arrival where queue = p_queue and what > 0;
-    delete from paceline.lane where queue = p_queue;
+    delete from paceline.lane where id in (select unnest(lanes) from paceline.grp where queue = p_queue);
     delete from paceline.grp where queue = p_queue;
     delete from paceline.task where queue = p_queue;
     delete from paceline.taskset where queue = p_queue;
     delete from paceline.class where queue = p_queue;
     delete from paceline.start where queue = p_queue;
-    update paceline.queue set virtual_time = 0, filings = 0, paused = false where id = p_queue;
-    for v_meter in select m.id from paceline.meter m join paceline.lim l on l.id = m.lim
-        where l.space = p_space and l.queues = array[v_queue.name] order by m.grp <> '', m.id for no key update of m
-    loop
-        perform paceline.clear_meter(v_meter);
-    end loop;
+    update paceline.queue set paused = false where id = p_queue and paused;
+    update paceline.line set version = version + 1, virtual_time = 0, filings = 0, waiting = 0, low_class = '{}',
+        low_turn = '{}', low_filed = '{}' where queue = p_queue;
+    v_keys := array(select k.id from paceline.lim l join paceline.key k on k.lim = l.id
+        where l.space = p_space and l.queues = array[v_queue.name]);
+    perform paceline.lock_keys(v_keys);
+    perform paceline.clear_meter(t.id) from unnest(v_keys) as t (id);
     perform paceline.tell(p_space, wakes);
 end $$;
 
@@ -224,8 +225,8 @@ begin
     if p_group is not null then
         insert into paceline.grp (queue, name, paused) values (p_queue, p_group, p_paused)
             on conflict (queue, name) do update set paused = excluded.paused returning * into v_grp;
-        update paceline.lane set state = case when p_paused then 4 else 1 end
-            where grp = v_grp.id and (p_paused or waiting > 0);
+        update paceline.lane set version = version + 1, state = case when p_paused then 4 else 1 end
+            where id = any (v_grp.lanes) and (p_paused or waiting > 0);
         perform paceline.forget_lowest(array[p_queue]);
     end if;
     if p_task is not null then
@@ -245,6 +246,7 @@ declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_seqs bigint[];
     v_queue paceline.queue;
+    v_line paceline.line;
     v_oldest bigint;
     m paceline.meter;
 begin
@@ -262,24 +264,33 @@ begin
         delete from paceline.start s where s.queue = v_queue.id and s.at < least(v_oldest, (
             select o.at from (select t.at, sum(cardinality(t.jobs)) over (order by t.at desc, t.id desc) as n
                 from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1));
-        delete from paceline.lane l using paceline.grp g where l.queue = v_queue.id and l.waiting = 0 and g.id = l.grp
-            and g.name <> '';
-        delete from paceline.grp g where g.queue = v_queue.id and g.waiting = 0 and not g.paused and g.name <> ''
-            and g.turn <= v_queue.virtual_time + 65536 and not exists (select from paceline.lane l where l.grp = g.id);
+        -- A group whose turn has passed joins behind everyone, as a new one does.
+        v_line := paceline.line_of(v_queue.id);
+        with idle as materialized (
+            select g.id, g.lanes from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
+                and not exists (select from paceline.lanes_of(g.id) as l
+                    where l.waiting > 0 or l.turn > v_line.virtual_time + 65536)
+        ), gone as (
+            delete from paceline.lane where id in (select unnest(i.lanes) from idle i)
+        )
+        delete from paceline.grp where id in (select i.id from idle i);
         delete from paceline.gate where ctid in (select k.ctid from paceline.gate k where k.queue = v_queue.id
             and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
             and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)
             for update skip locked);
     end loop;
-    for m in select k.* from paceline.meter k join paceline.lim l on l.id = k.lim
-        where l.space = p_space and k.grp <> '' order by k.id for no key update of k skip locked
+    for m in select o.* from paceline.lim l join paceline.key k on k.lim = l.id and k.grp <> ''
+        cross join lateral (select * from paceline.meter u where u.id = k.id order by u.version desc limit 1
+            for no key update skip locked) as o
+        where l.space = p_space order by k.id
     loop
         if paceline.forgettable(m, v_now) and not exists (select from paceline.grp g
             join paceline.queue q on q.id = g.queue and q.space = p_space
-            join paceline.lane l on l.grp = g.id and l.waiting > 0 join paceline.class c on c.id = l.class
-            where g.name = m.grp and m.lim = any (c.grouped)) then
+            cross join lateral paceline.lanes_of(g.id) as l join paceline.class c on c.id = l.class
+            where g.name = m.grp and l.waiting > 0 and m.lim = any (c.grouped)) then
             delete from paceline.spent where meter = m.id;
             delete from paceline.meter where id = m.id;
+            delete from paceline.key where id = m.id;
         end if;
     end loop;
     delete from paceline.last_word where space = p_space and at < v_now - 60000000;

@@ -38,25 +38,33 @@ begin
     return p_lim.kind;
 end $$;
 
--- The key of a limit, made when first needed. Whoever holds the locks in their order may wait for it.
+-- The key of a limit, made when first needed, and locked. Whoever holds the locks in their order may wait for it.
 create function paceline.meter_of(p_lim int, p_grp text) returns paceline.meter language plpgsql as $$
 declare
     m paceline.meter;
+    v_id bigint;
     v_lim paceline.lim;
     v_kind jsonb;
     v_parts bigint[];
 begin
-    select * into m from paceline.meter where lim = p_lim and grp = p_grp for no key update;
-    if found then return m; end if;
-    select * into v_lim from paceline.lim where id = p_lim;
-    if not found then return null; end if;
-    v_kind := paceline.kind_of(v_lim, p_grp);
-    v_parts := paceline.new_parts(v_kind);
-    insert into paceline.meter (lim, grp, kind, parts, slots, hold_until, hold_reason)
-        values (p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), v_lim.held_until, v_lim.held_reason)
-        on conflict (lim, grp) do nothing;
-    select * into m from paceline.meter where lim = p_lim and grp = p_grp for no key update;
-    return m;
+    loop
+        select id into v_id from paceline.key where lim = p_lim and grp = p_grp;
+        if found then
+            select * into m from paceline.meter where id = v_id order by version desc limit 1 for no key update;
+            if found then return m; end if;
+        end if;
+        select * into v_lim from paceline.lim where id = p_lim;
+        if not found then return null; end if;
+        -- Somebody else who makes it is waited for; then it is there, or free again.
+        insert into paceline.key (lim, grp) values (p_lim, p_grp) on conflict (lim, grp) do nothing returning id into v_id;
+        continue when not found;
+        v_kind := paceline.kind_of(v_lim, p_grp);
+        v_parts := paceline.new_parts(v_kind);
+        insert into paceline.meter (id, lim, grp, kind, parts, slots, hold_until, hold_reason)
+            values (v_id, p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), v_lim.held_until, v_lim.held_reason)
+            returning * into m;
+        return m;
+    end loop;
 end $$;
 
 create function paceline.require_key(p_space int, p_name text, p_grp text) returns paceline.meter language plpgsql as $$
@@ -75,35 +83,56 @@ returns void language plpgsql as $$
 declare
     m paceline.meter;
 begin
-    select * into m from paceline.meter where id = p_meter;
-    update paceline.meter set reserved_by = p_by, reserved_permit = p_permit,
+    m := paceline.meter_at(p_meter);
+    update paceline.meter set version = version + 1, reserved_by = p_by, reserved_permit = p_permit,
         reserved_until = paceline.opens_at(m, p_cost), reserved_deadline = p_now + paceline.longest_rate(m.parts),
-        reserved_at = nextval('paceline.filing') where id = p_meter;
+        reserved_at = nextval('paceline.filing') where id = p_meter and version >= m.version;
 end $$;
 
 -- Lanes under a key, in one queue: those of its group whose class meets the limit.
 -- p_what 1: parked ones are ready again; 2: blocked ones too. Needs the queue's lock. True when there was one.
 create function paceline.look_again(p_queue int, p_lim int, p_grp text, p_what int) returns boolean
 language plpgsql as $$
+declare
+    v_rows tid[];
 begin
     if p_grp = '' then
-        update paceline.lane l set state = 1 from paceline.class c
-            where c.queue = p_queue and p_lim = any (c.grouped) and l.class = c.id and l.waiting > 0
+        select array_agg(l.ctid) into v_rows from paceline.class c join paceline.lane l on l.class = c.id
+            where c.queue = p_queue and p_lim = any (c.grouped) and l.waiting > 0
             and (l.state = 3 or (l.state = 2 and p_what = 2));
     else
-        update paceline.lane l set state = 1 from paceline.grp g, paceline.class c
-            where g.queue = p_queue and g.name = p_grp and l.grp = g.id and c.id = l.class
-            and p_lim = any (c.grouped) and l.waiting > 0 and (l.state = 3 or (l.state = 2 and p_what = 2));
+        select array_agg(l.ctid) into v_rows from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
+            cross join lateral (select o.ctid, o.* from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
+            where g.queue = p_queue and g.name = p_grp and l.waiting > 0 and (l.state = 3 or (l.state = 2 and p_what = 2))
+            and exists (select from paceline.class c where c.id = l.class and p_lim = any (c.grouped));
     end if;
-    if not found then return false; end if;
-    perform paceline.forget_lowest(array[p_queue]);
+    if v_rows is null then return false; end if;
+    perform paceline.make_ready(v_rows);
     return true;
 end $$;
 
--- Lanes were filed as ready at any turn: the next claim looks from the beginning.
-create function paceline.forget_lowest(p_queues int[]) returns void language sql as $$
-    update paceline.class set lowest = 0, lowest_filed = 0 where queue = any (p_queues) and lowest > 0
-$$;
+-- Lanes of one queue are ready again, wherever they stand.
+create function paceline.make_ready(p_rows tid[]) returns void language plpgsql as $$
+declare
+    v_line paceline.line;
+    v_lane paceline.lane;
+    v_lower boolean := false;
+    m int;
+begin
+    for v_lane in update paceline.lane set version = version + 1, state = 1 where ctid = any (p_rows) returning * loop
+        if v_line.queue is null then v_line := paceline.line_of(v_lane.queue); end if;
+        m := array_position(v_line.low_class, v_lane.class);
+        if m is not null and (v_lane.turn, v_lane.filed) < (v_line.low_turn[m], v_line.low_filed[m]) then
+            v_line.low_turn[m] := v_lane.turn;
+            v_line.low_filed[m] := v_lane.filed;
+            v_lower := true;
+        end if;
+    end loop;
+    if v_lower then
+        update paceline.line set version = version + 1, low_turn = v_line.low_turn, low_filed = v_line.low_filed
+            where queue = v_line.queue and version >= v_line.version;
+    end if;
+end $$;
 
 -- The numbers, the hold or the starts of a limit changed: whoever waits for it looks again. Needs all queue locks.
 create function paceline.limit_opened(p_space int, p_lim int, p_grp text) returns void language sql as $$
@@ -118,7 +147,7 @@ end $$;
 -- Give the keys of a limit the numbers that hold now.
 create function paceline.renew(p_lim paceline.lim) returns void language sql as $$
     select paceline.change_meter(m.id, paceline.kind_of(p_lim, m.grp))
-    from (select * from paceline.meter where lim = p_lim.id order by grp <> '', id) as m
+    from (select id, grp from paceline.key where lim = p_lim.id order by grp <> '', id) as m
 $$;
 
 -- Overrides whose time is over end. Called first in every step, before any lock.
@@ -194,7 +223,9 @@ begin
     if v_lim.by_group and v_grp = '' then
         update paceline.lim set held_until = coalesce(v_until, p_now), held_reason = v_reason
             where id = v_lim.id and held_until < coalesce(v_until, p_now);
-        for m in select * from paceline.meter where lim = v_lim.id order by id for no key update loop
+        perform paceline.lock_keys(array(select id from paceline.key where lim = v_lim.id));
+        for m in select o.* from paceline.key k, lateral paceline.meter_at(k.id) as o where k.lim = v_lim.id order by k.id
+        loop
             perform paceline.hold_meter(m, v_lim.backoff, v_until, (p_hold ->> 'jitter')::float8, v_reason, p_now,
                 p_started_at);
         end loop;
@@ -217,7 +248,7 @@ begin
         v_refusals := m.refusals + 1;
         v_until := p_now + paceline.hold_for(p_backoff, v_refusals, p_jitter);
     end if;
-    update paceline.meter set held_at = p_now, refusals = v_refusals,
+    update paceline.meter set version = version + 1, held_at = p_now, refusals = v_refusals,
         hold_reason = case when v_until > hold_until then p_reason else hold_reason end,
-        hold_until = greatest(hold_until, v_until) where id = m.id;
+        hold_until = greatest(hold_until, v_until) where id = m.id and version >= m.version;
 end $$;

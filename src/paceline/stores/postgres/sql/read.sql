@@ -63,7 +63,7 @@ declare
 begin
     select id into v_queue from paceline.queue where space = p_space and name = p_queue;
     return (select array[
-        coalesce((select sum(waiting) from paceline.grp where queue = v_queue), 0)
+        coalesce((select waiting from paceline.line where queue = v_queue order by version desc limit 1), 0)
             + coalesce((select sum(number) from paceline.arrival where queue = v_queue and what = 0), 0)
             + (select count(*) from paceline.delayed where queue = v_queue and due_at <= v_now),
         (select count(*) from paceline.delayed where queue = v_queue and due_at > v_now),
@@ -86,7 +86,8 @@ create function paceline.queues(p_space int, p_now bigint) returns table (name t
 $$;
 
 create function paceline.groups_waiting(p_queue int) returns bigint language sql volatile /* by index */ as $$
-    select count(*) from (select g.name from paceline.grp g where g.queue = p_queue and g.waiting > 0
+    select count(*) from (select g.name from paceline.grp g
+            where g.queue = p_queue and exists (select from paceline.lanes_of(g.id) as l where l.waiting > 0)
         union select coalesce(a.grp, '') from paceline.arrival a where a.queue = p_queue and a.what = 0) as n
 $$;
 
@@ -133,9 +134,9 @@ begin
             left join paceline.past p on p.seq = v_job.seq;
         if v_due <= v_now then
             select count(*) into v_ahead from paceline.wait w join paceline.job j on j.seq = abs(w.place)
-                where w.lane in (select l.id from paceline.task k, paceline.grp g, paceline.lane l
+                where w.lane in (select g.lanes[array_position(g.classes, k.class)] from paceline.task k, paceline.grp g
                     where k.queue = v_job.queue and k.name = v_job.task and g.queue = v_job.queue
-                    and g.name = coalesce(v_job.grp, '') and l.grp = g.id and l.class = k.class
+                    and g.name = coalesce(v_job.grp, '')
                     union select a.lane from paceline.arrival a where a.queue = v_job.queue and a.what = 0
                     and a.grp is not distinct from v_job.grp
                     and paceline.same_class(v_queue, a.task, v_job.task))
@@ -170,7 +171,7 @@ declare
     v_states jsonb := '[]';
     b int;
 begin
-    select * into m from paceline.meter where lim = p_lim and grp = p_grp;
+    select * into m from paceline.keys_of(array[p_lim], p_grp);
     if not found then return null; end if;
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
         b := i * 8;
@@ -194,8 +195,17 @@ create function paceline.extend(p_space int, p_now bigint, p_worker text, p_ids 
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_answer paceline.extended;
+    v_shorter int[];
 begin
     perform paceline.expire(p_space, v_now);
+    -- A lease that gets shorter may end before all others of its queue.
+    v_shorter := array(select distinct s.queue from paceline.job j join paceline.lease s on s.seq = j.seq
+        where j.space = p_space and j.id = any (p_ids) and s.until > v_now + p_lease order by 1);
+    if v_shorter <> '{}' then
+        perform from paceline.queue where id = any (v_shorter) order by id for no key update;
+        update paceline.line set version = version + 1, lease_from = least(lease_from, v_now + p_lease)
+            where queue = any (v_shorter);
+    end if;
     update paceline.worker set seen_at = v_now where space = p_space and id = p_worker;
     perform from paceline.job j join paceline.lease s on s.seq = j.seq
         where j.space = p_space and j.id = any (p_ids) order by s.seq for update of s;

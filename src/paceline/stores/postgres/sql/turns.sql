@@ -51,12 +51,14 @@ begin
     insert into paceline.spent as s (meter, part, at, cum)
         select m.id, i, greatest(p_now, m.parts[i * 8 + 7]), m.parts[i * 8 + 4] + t.number
         from unnest(p_meters, p_numbers) as t (id, number)
-        cross join lateral (select * from paceline.meter o where o.id = t.id limit 1) as m
+        cross join lateral (select * from paceline.meter o where o.id = t.id order by o.version desc limit 1) as m
         cross join lateral generate_series(0, cardinality(m.parts) / 8 - 1) as i where m.parts[i * 8 + 1] = 1
         on conflict (meter, part, at) do update set cum = excluded.cum;
-    update paceline.meter m set parts = paceline.charged(m.parts, p_numbers[array_position(p_meters, m.id)], p_now),
-        in_flight = m.in_flight + p_numbers[array_position(p_meters, m.id)], seen_at = p_now
-        where m.id = any (p_meters);
+    update paceline.meter m set version = m.version + 1, parts = paceline.charged(m.parts, n.number, p_now),
+        in_flight = m.in_flight + n.number, seen_at = p_now
+        from (select o.ctid, t.number from unnest(p_meters, p_numbers) as t (id, number)
+            cross join lateral (select u.ctid from paceline.meter u where u.id = t.id order by u.version desc limit 1) as o)
+            as n where m.ctid = n.ctid;
 end $$;
 
 -- Fold old entries of shared rates: a few with every claim keep pace with what is added.
@@ -65,12 +67,14 @@ declare
     m paceline.meter;
     v_parts bigint[];
 begin
-    for m in select k.* from paceline.meter k where k.id = any (p_meters) and k.grp = '' loop
+    for m in select * from paceline.meters(p_meters) as k where k.grp = '' loop
         v_parts := m.parts;
         for i in 0 .. cardinality(v_parts) / 8 - 1 loop
             if v_parts[i * 8 + 1] = 1 then v_parts := paceline.trim_spent(m.id, v_parts, i, p_now, 2); end if;
         end loop;
-        if v_parts <> m.parts then update paceline.meter set parts = v_parts where id = m.id; end if;
+        if v_parts <> m.parts then
+            update paceline.meter set version = version + 1, parts = v_parts where id = m.id and version >= m.version;
+        end if;
     end loop;
 end $$;
 
@@ -84,14 +88,16 @@ declare
     v_vt bigint[];
     v_filings bigint[];
     -- classes
-    nk int; k_id int[]; k_place int[]; k_grouped boolean[]; k_head int[]; k_tail int[]; k_last int[]; k_from int[];
+    nk int; k_low_turn bigint[]; k_low_filed bigint[]; v_open_turn bigint[]; v_open_filed bigint[];
+    v_mark int[]; v_mark_turn bigint[]; v_mark_filed bigint[]; k_id int[]; k_place int[]; k_grouped boolean[]; k_head int[]; k_tail int[]; k_last int[]; k_from int[];
     k_to int[]; v_pair_k int[]; v_pair_lim int[]; km int[]; v_open int[]; v_open_k int[];
     -- keys
     m_id bigint[]; m_lim int[]; m_free bigint[]; m_taken bigint[]; v_shared int;
     -- lanes
     nl int; l_id bigint[]; l_k int[]; l_grp bigint[]; l_name text[]; l_turn bigint[]; l_filed bigint[]; l_waiting int[];
     l_priority bigint[]; l_place bigint[]; l_g int[]; l_n int[]; l_next int[]; l_sibling int[]; l_same int[]; l_state int[]; l_from int[];
-    l_to int[]; lm int[]; l_job int[]; l_last_job int[]; l_started int[]; l_edge_turn bigint[]; l_edge_filed bigint[];
+    l_row tid[]; l_several boolean[]; w_row tid[]; w_turn bigint[]; w_filed bigint[]; w_started int[];
+    w_priority bigint[]; w_place bigint[]; l_to int[]; lm int[]; l_job int[]; l_last_job int[]; l_started int[]; l_edge_turn bigint[]; l_edge_filed bigint[];
     -- groups
     ng int; g_id bigint[]; g_turn bigint[]; g_filed bigint[]; g_first int[]; g_started int[]; n_first int[];
     -- heads
@@ -108,9 +114,14 @@ begin
         v_rounds := v_rounds + 1;
         v_more := false;
         select array_agg(s.virtual_time order by t.place), array_agg(s.filings order by t.place) into v_vt, v_filings
-            from unnest(p_queues) with ordinality as t (id, place) join paceline.queue s on s.id = t.id;
-        select array_agg(s.id), array_agg(s.place), array_agg(s.grouped <> '{}') into k_id, k_place, k_grouped from (
-            select k.id, t.place, k.grouped from unnest(p_queues, p_knowns) with ordinality as t (id, known, place)
+            from unnest(p_queues) with ordinality as t (id, place)
+            cross join lateral (select * from paceline.line o where o.queue = t.id order by o.version desc limit 1) as s;
+        select array_agg(s.id), array_agg(s.place), array_agg(s.grouped <> '{}'),
+            array_agg(coalesce(s.low_turn[s.low], 0)), array_agg(coalesce(s.low_filed[s.low], 0))
+            into k_id, k_place, k_grouped, k_low_turn, k_low_filed from (
+            select k.id, t.place, k.grouped, n.low_turn, n.low_filed, array_position(n.low_class, k.id) as low
+            from unnest(p_queues, p_knowns) with ordinality as t (id, known, place)
+            cross join lateral (select * from paceline.line o where o.queue = t.id order by o.version desc limit 1) as n
             join paceline.class k on k.queue = t.id where t.place = any (c.active) and not k.paused
                 and (t.known is null or t.known = any (k.known_by)) order by k.id) as s;
         nk := coalesce(cardinality(k_id), 0);
@@ -123,7 +134,7 @@ begin
         if v_pair_k is not null then
             select array_agg(m.id), array_agg(m.lim), array_agg(paceline.admits(m, c.now)),
                 array_agg(0) into m_id, m_lim, m_free, m_taken
-                from paceline.meter m where m.lim = any (v_pair_lim) and m.grp = '';
+                from paceline.keys_of(array(select distinct unnest(v_pair_lim)), '') as m;
             if array_position(m_free, null) is not null then
                 unusual := true;
                 exit;
@@ -137,26 +148,31 @@ begin
             k_to[k] := x;
             km := km || array_position(m_lim, v_pair_lim[x]);
         end loop;
-        v_open := '{}'; v_open_k := '{}';
+        v_open := '{}'; v_open_k := '{}'; v_open_turn := '{}'; v_open_filed := '{}';
         for k in 1 .. nk loop
             v_closed := false;
             for x in k_from[k] .. k_to[k] loop v_closed := v_closed or m_free[km[x]] <= 0; end loop;
-            if not v_closed then v_open := v_open || k_id[k]; v_open_k := v_open_k || k; end if;
+            if not v_closed then
+                v_open := v_open || k_id[k]; v_open_k := v_open_k || k;
+                v_open_turn := v_open_turn || k_low_turn[k]; v_open_filed := v_open_filed || k_low_filed[k];
+            end if;
         end loop;
         -- The next lanes of each open class by turn.
         select array_agg(s.id), array_agg(s.k), array_agg(s.grp), array_agg(s.name), array_agg(s.turn),
             array_agg(s.filed), array_agg(s.waiting), array_agg(s.head_priority), array_agg(s.head_place),
-            array_agg(s.g), array_agg(s.n) into l_id, l_k, l_grp, l_name, l_turn, l_filed, l_waiting, l_priority,
-            l_place, l_g, l_n
-            from (select e.*, r.name, t.k, dense_rank() over (order by e.grp) as g, dense_rank() over (order by r.name) as n
-                from unnest(v_open, v_open_k) as t (id, k) join paceline.class d on d.id = t.id
-                cross join lateral (select * from paceline.lane u where u.class = t.id and u.state = 1 and u.waiting > 0
-                    and (u.turn, u.filed) >= (d.lowest, d.lowest_filed)
+            array_agg(s.g), array_agg(s.n), array_agg(s.row), array_agg(s.several) into l_id, l_k, l_grp, l_name, l_turn,
+            l_filed, l_waiting, l_priority, l_place, l_g, l_n, l_row, l_several
+            from (select e.*, r.name, cardinality(r.lanes) > 1 as several, t.k, dense_rank() over (order by e.grp) as g, dense_rank() over (order by r.name) as n
+                from unnest(v_open, v_open_k, v_open_turn, v_open_filed) as t (id, k, low_turn, low_filed)
+                cross join lateral (select u.*, u.ctid as row from paceline.lane u
+                    where u.class = t.id and u.state = 1 and u.waiting > 0
+                    and (u.turn, u.filed) >= (t.low_turn, t.low_filed)
                     order by u.turn, u.filed limit v_left + (v_rounds - 1) * 16) as e
-                join paceline.grp r on r.id = e.grp order by t.k, e.turn, e.filed) as s;
+                cross join lateral (select * from paceline.grp o where o.id = e.grp limit 1) as r order by t.k, e.turn, e.filed) as s;
         nl := coalesce(cardinality(l_id), 0);
         k_head := array_fill(0, array[nk]); k_tail := k_head; k_last := k_head;
         l_edge_turn := array_fill(null::bigint, array[nk]); l_edge_filed := l_edge_turn; l_state := '{}';
+        v_mark := '{}'; v_mark_turn := '{}'; v_mark_filed := '{}';
         if nl > 0 then
             l_next := array_fill(0, array[nl]); l_sibling := l_next; l_state := array_fill(1, array[nl]);
             l_from := array_fill(1, array[nl]); l_to := l_next; lm := '{}'; l_job := l_next; l_last_job := l_next;
@@ -168,9 +184,9 @@ begin
                 k := l_k[l]; g := l_g[l];
                 if k_head[k] = 0 then
                     k_head[k] := l;
-                    update paceline.class set lowest = l_turn[l], lowest_filed = l_filed[l]
-                        where id = k_id[k] and (lowest, lowest_filed) <> (l_turn[l], l_filed[l]);
-                else 
+                    v_mark := v_mark || k; v_mark_turn := v_mark_turn || l_turn[l];
+                    v_mark_filed := v_mark_filed || l_filed[l];
+                else
                     l_next[k_tail[k]] := l;
                 end if;
                 k_tail[k] := l; k_last[k] := k_last[k] + 1;
@@ -196,13 +212,14 @@ begin
                 l_last_job[l] := x;
             end loop;
             if true = any (k_grouped) then
-                perform paceline.lock_group_keys(l_id);
+                perform paceline.lock_group_keys(l_name, array(select k_id[u.k] from unnest(l_k) as u (k)));
                 select array_agg(s.l), array_agg(s.id), array_agg(s.free) into v_pair_k, v_ids, v_pair_lim
                     from (select t.l::int as l, m.id, least(paceline.admits(m, c.now), 2000000000)::int as free
                     from unnest(l_name, l_k) with ordinality as t (name, k, l)
                     cross join lateral (select o.grouped from paceline.class o where o.id = k_id[t.k] limit 1) as d
                     cross join lateral unnest(d.grouped) with ordinality as u (lim, place)
-                    cross join lateral (select * from paceline.meter o where o.lim = u.lim and o.grp = t.name limit 1) as m
+                    cross join lateral (select o.id from paceline.key o where o.lim = u.lim and o.grp = t.name limit 1) as y
+                    cross join lateral (select * from paceline.meter o where o.id = y.id order by o.version desc limit 1) as m
                     where t.name <> '' order by t.l, u.place) as s;
                 if array_position(v_pair_lim, null) is not null then
                     unusual := true;
@@ -345,7 +362,7 @@ begin
         end loop;
         if n > 0 then
             c := paceline.write_starts(c, p_queues, v_vt, v_filings, j_place, j_again, j_row, s_job, km, lm, l_from, l_to,
-                k_from, k_to, k_place, l_k, j_lane, m_id);
+                k_from, k_to, k_place, l_k, j_lane, m_id, k_id, v_mark, v_mark_turn, v_mark_filed);
             v_ids := '{}'; v_pair_k := '{}';
             for x in 1 .. cardinality(m_id) loop
                 if m_taken[x] > 0 then v_ids := v_ids || m_id[x]; v_pair_k := v_pair_k || m_taken[x]::int; end if;
@@ -354,63 +371,81 @@ begin
                 perform paceline.charge_many(v_ids, v_pair_k::bigint[], c.now);
                 perform paceline.trim_shared(m_id[1:v_shared], c.now);
             end if;
+            w_row := '{}'; w_turn := '{}'; w_filed := '{}'; w_started := '{}'; w_priority := '{}'; w_place := '{}';
             v_ids := '{}';
-            for g in 1 .. ng loop
-                if g_started[g] > 0 then v_ids := v_ids || g_id[g]; end if;
+            p := 0;
+            for l in 1 .. nl loop
+                g := l_g[l];
+                continue when g_started[g] = 0;
+                p := p + 1;
+                w_row[p] := l_row[l]; w_turn[p] := g_turn[g]; w_filed[p] := g_filed[g]; w_started[p] := l_started[l];
+                w_priority[p] := case when l_started[l] > 0 then j_priority[l_job[l] - 1] else l_priority[l] end;
+                w_place[p] := case when l_started[l] > 0 then j_place[l_job[l] - 1] else l_place[l] end;
+                if l_several[l] then v_ids := v_ids || l_grp[l]; end if;
             end loop;
-            update paceline.grp u set waiting = u.waiting - g_started[array_position(g_id, u.id)],
-                turn = g_turn[array_position(g_id, u.id)], filed = g_filed[array_position(g_id, u.id)]
-                where u.id = any (v_ids);
-            update paceline.lane u set turn = g_turn[array_position(g_id, u.grp)],
-                filed = g_filed[array_position(g_id, u.grp)],
-                waiting = u.waiting - coalesce(l_started[array_position(l_id, u.id)], 0),
-                head_priority = case when l_started[array_position(l_id, u.id)] > 0
-                    then j_priority[l_job[array_position(l_id, u.id)] - 1] else u.head_priority end,
-                head_place = case when l_started[array_position(l_id, u.id)] > 0
-                    then j_place[l_job[array_position(l_id, u.id)] - 1] else u.head_place end
-                where u.grp = any (v_ids);
+            update paceline.lane u set version = u.version + 1, turn = t.turn, filed = t.filed,
+                waiting = u.waiting - t.started, head_priority = t.priority, head_place = t.place
+                from unnest(w_row, w_turn, w_filed, w_started, w_priority, w_place)
+                    as t (row, turn, filed, started, priority, place) where u.ctid = t.row;
+            if v_ids <> '{}' then
+                -- Their lanes in other classes wait at the group's turn too.
+                update paceline.lane u set version = u.version + 1, turn = g_turn[array_position(g_id, u.grp)],
+                    filed = g_filed[array_position(g_id, u.grp)]
+                    from (select distinct e.id from unnest(v_ids) as e (id)) as t, lateral paceline.lanes_of(t.id) as o
+                    where u.id = o.id and u.version = o.version and o.waiting > 0 and not o.id = any (l_id);
+            end if;
             if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
         if 9 = any (l_state) then
-            perform paceline.file_until(t.id, (select max(paceline.opens_at(m, 1)) from paceline.lane e
-                join paceline.class d on d.id = e.class join paceline.grp r on r.id = e.grp
-                join paceline.meter m on m.lim = any (d.grouped) and m.grp = r.name where e.id = t.id))
-                from unnest(l_id, l_state) as t (id, state) where t.state = 9;
+            perform paceline.file_until(t.id, (select max(paceline.opens_at(m, 1)) from paceline.class d,
+                lateral paceline.keys_of(d.grouped, t.name) as m where d.id = k_id[t.k]))
+                from unnest(l_id, l_state, l_name, l_k) as t (id, state, name, k) where t.state = 9;
         end if;
         exit when not v_more or unusual;
     end loop;
 end $$;
 
--- Keys of the groups of these lanes: made where they are missing, then locked in their order.
-create function paceline.lock_group_keys(p_lanes bigint[]) returns void language plpgsql as $$
+-- Keys of groups under the limits of their classes: made where they are missing, then locked in their order.
+create function paceline.lock_group_keys(p_names text[], p_classes int[]) returns void language plpgsql as $$
 declare
     v_ids bigint[];
-    v_missing boolean;
+    v_lims int[];
+    v_names text[];
 begin
-    for attempt in 1 .. 2 loop
-        select array_agg(distinct m.id), bool_or(m.id is null) into v_ids, v_missing from unnest(p_lanes) as t (id)
-            cross join lateral (select o.grp, o.class from paceline.lane o where o.id = t.id limit 1) as e
-            cross join lateral (select o.name from paceline.grp o where o.id = e.grp limit 1) as r
-            cross join lateral (select o.grouped from paceline.class o where o.id = e.class limit 1) as d
+    loop
+        select array_agg(distinct y.id), array_agg(u.lim) filter (where y.id is null),
+            array_agg(t.name) filter (where y.id is null) into v_ids, v_lims, v_names
+            from unnest(p_names, p_classes) as t (name, class)
+            cross join lateral (select o.grouped from paceline.class o where o.id = t.class limit 1) as d
             cross join lateral unnest(d.grouped) as u (lim)
-            left join lateral (select o.id from paceline.meter o where o.lim = u.lim and o.grp = r.name limit 1)
-                as m on true
-            where r.name <> '';
-        exit when not coalesce(v_missing, false);
-        perform paceline.meter_of(s.lim, s.name) from (
-            select distinct u.lim, r.name from unnest(p_lanes) as t (id) join paceline.lane e on e.id = t.id
-            join paceline.grp r on r.id = e.grp and r.name <> '' join paceline.class d on d.id = e.class
-            cross join lateral unnest(d.grouped) as u (lim)
-            where not exists (select from paceline.meter m where m.lim = u.lim and m.grp = r.name) order by 1, 2) as s;
+            left join lateral (select o.id from paceline.key o where o.lim = u.lim and o.grp = t.name limit 1)
+                as y on true
+            where t.name <> '';
+        exit when v_lims is null;
+        -- Somebody else who makes one of them is waited for.
+        with made as (
+            insert into paceline.key (lim, grp) select distinct t.lim, t.name from unnest(v_lims, v_names) as t (lim, name)
+                order by 1, 2 on conflict (lim, grp) do nothing returning id, lim, grp
+        )
+        insert into paceline.meter (id, lim, grp, kind, parts, slots, hold_until, hold_reason)
+            select m.id, m.lim, m.grp, k.kind, n.parts, paceline.slots_of(n.parts), l.held_until, l.held_reason from made m
+            cross join lateral (select * from paceline.lim o where o.id = m.lim limit 1) as l
+            cross join lateral (select paceline.kind_of(l, m.grp) as kind offset 0) as k
+            cross join lateral (select paceline.new_parts(k.kind) as parts offset 0) as n;
     end loop;
-    perform from paceline.meter where id = any (v_ids) order by id for no key update;
+    perform from (select unnest(v_ids) as id order by 1) as s
+        cross join lateral (select from paceline.meter o where o.id = s.id order by o.version desc limit 1
+            for no key update) as m;
 end $$;
 
 -- Move started jobs from their lanes to active; the tables are written once each.
 create function paceline.write_starts(inout c paceline.choosing, p_queues int[], p_vt bigint[], p_filings bigint[],
     j_place bigint[], j_again boolean[], j_row tid[], s_job int[], km int[], lm int[], l_from int[], l_to int[],
-    k_from int[], k_to int[], k_place int[], l_k int[], j_lane int[], m_id bigint[]) language plpgsql as $$
+    k_from int[], k_to int[], k_place int[], l_k int[], j_lane int[], m_id bigint[], k_id int[], p_mark int[],
+    p_mark_turn bigint[], p_mark_filed bigint[]) language plpgsql as $$
 declare
+    v_line paceline.line;
+    v_number int;
     v_seqs bigint[] := '{}';
     v_rows tid[] := '{}';
     v_queues int[] := '{}';
@@ -446,9 +481,18 @@ begin
         from unnest(v_seqs, v_queues, v_keys, v_fences) as t (seq, queue, keys, fence)
         left join lateral (select * from paceline.past o where v_again and o.seq = t.seq limit 1) as p on true;
     if v_again then delete from paceline.past where seq = any (v_seqs); end if;
-    update paceline.queue q set virtual_time = t.vt, filings = t.filings
-        from unnest(p_queues, p_vt, p_filings) as t (id, vt, filings)
-        where q.id = t.id and (q.virtual_time, q.filings) <> (t.vt, t.filings);
+    for i in 1 .. cardinality(p_queues) loop
+        v_number := cardinality(array_positions(v_queues, p_queues[i]));
+        continue when v_number = 0;
+        v_line := paceline.line_of(p_queues[i]);
+        for x in 1 .. cardinality(p_mark) loop
+            if k_place[p_mark[x]] = i then v_line := paceline.marked(v_line, k_id[p_mark[x]], p_mark_turn[x], p_mark_filed[x]); end if;
+        end loop;
+        update paceline.line set version = version + 1, virtual_time = p_vt[i], filings = p_filings[i],
+            waiting = waiting - v_number, seen_at = greatest(seen_at, c.now), lease_from = least(lease_from, c.now + c.lease),
+            open_from = greatest(open_from, c.opened), low_class = v_line.low_class, low_turn = v_line.low_turn,
+            low_filed = v_line.low_filed where queue = p_queues[i] and version >= v_line.version;
+    end loop;
     c.started := c.started || v_seqs;
     c.fences := c.fences || v_fences;
 end $$;
@@ -457,22 +501,25 @@ end $$;
 create function paceline.file_full(p_queues int[], p_names text[], p_meters bigint[], p_now bigint) returns void
 language plpgsql as $$
 begin
-    with filled as (
-        select distinct on (e.id) e.id, e.queue, m.id as meter, paceline.opens_at(m, 1) as until
+    with filled as materialized (
+        select distinct on (e.id) e.id, e.version, e.queue, e.class, t.name, paceline.opens_at(m, 1) as until
         from unnest(p_names, p_meters) with ordinality as t (name, meter, place)
-        join paceline.meter m on m.id = t.meter cross join lateral unnest(p_queues) as q (id)
+        cross join lateral paceline.meter_at(t.meter) as m cross join lateral unnest(p_queues) as q (id)
         cross join lateral (select o.id from paceline.grp o where o.queue = q.id and o.name = t.name limit 1) as r
-        join paceline.lane e on e.grp = r.id and e.state = 1 and e.waiting > 0
-        join paceline.class d on d.id = e.class and m.lim = any (d.grouped) order by e.id, t.place
+        cross join lateral paceline.lanes_of(r.id) as e
+        cross join lateral (select from paceline.class o where o.id = e.class and m.lim = any (o.grouped) limit 1) as d
+        where e.state = 1 and e.waiting > 0 order by e.id, t.place
     ), changed as (
-        update paceline.lane l set state = case when f.until >= 4611686018427387904 then 3 else 2 end,
+        update paceline.lane l set version = l.version + 1,
+            state = case when f.until >= 4611686018427387904 then 3 else 2 end,
             until = case when f.until >= 4611686018427387904 then l.until else f.until end
-        from filled f where l.id = f.id and f.until > p_now
+        from filled f where l.id = f.id and l.version = f.version and f.until > p_now
     )
-    update paceline.meter m set parked = m.parked || array(select unnest(s.queues) except select unnest(m.parked))
-        from (select k.id, array_agg(distinct f.queue) as queues from filled f join paceline.lane e on e.id = f.id
-            join paceline.grp r on r.id = e.grp join paceline.class d on d.id = e.class
-            join paceline.meter k on k.lim = any (d.grouped) and k.grp = r.name
-            where f.until >= 4611686018427387904 group by k.id) as s
-        where m.id = s.id;
+    update paceline.meter m set version = m.version + 1,
+        parked = m.parked || array(select unnest(s.queues) except select unnest(m.parked))
+        from (select k.id, k.version, array_agg(distinct f.queue) as queues from filled f
+            cross join lateral (select o.grouped from paceline.class o where o.id = f.class limit 1) as d
+            cross join lateral paceline.keys_of(d.grouped, f.name) as k
+            where f.until >= 4611686018427387904 group by k.id, k.version) as s
+        where m.id = s.id and m.version = s.version;
 end $$;

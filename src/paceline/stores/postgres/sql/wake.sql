@@ -1,13 +1,14 @@
 -- Who listens, and what they are told. A notification is a hint: everything is correct without it.
 
--- A process says that it listens, or goes on to. Gives the first transaction number that surely saw it: whoever began
--- earlier may not have, so the process looks by itself until all of those are over.
-create function paceline.listen_on(p_space int, p_process text, p_wants_empty boolean, p_for bigint) returns text
-language plpgsql as $$
+-- A process says that it listens, or goes on to, and whether anybody sleeps there. Gives the first transaction number
+-- that surely saw it: whoever began earlier may not have, so the process looks by itself until all of those are over.
+create function paceline.listen_on(p_space int, p_process text, p_wants_empty boolean, p_asleep boolean, p_for bigint)
+returns text language plpgsql as $$
 begin
-    insert into paceline.listener (space, process, wants_empty, until)
-        values (p_space, p_process, p_wants_empty, paceline.clock_us() + p_for)
-        on conflict (space, process) do update set wants_empty = excluded.wants_empty, until = excluded.until;
+    insert into paceline.listener (space, process, wants_empty, asleep, until)
+        values (p_space, p_process, p_wants_empty, p_asleep, paceline.clock_us() + p_for)
+        on conflict (space, process) do update set wants_empty = excluded.wants_empty, asleep = excluded.asleep,
+            until = excluded.until;
     return pg_current_xact_id()::text;
 end $$;
 
@@ -16,13 +17,19 @@ create function paceline.stop_listening(p_space int, p_process text) returns voi
 $$;
 
 -- Tell all processes that listen: q a queue has something, e a queue is empty, w a worker's lease, j a job ended, * all.
-create function paceline.tell(p_space int, p_words text[]) returns void language plpgsql as $$
+-- Nothing is sent when nobody sleeps, but for what concerns a worker that runs jobs. Whoever cannot know who will sleep
+-- when the transaction ends tells in any case: in a caller's transaction (`p_late`), or with an old snapshot.
+create function paceline.tell(p_space int, p_words text[], p_late boolean default false) returns void
+language plpgsql as $$
 declare
     v_text text;
 begin
-    if p_words = '{}' or not exists (
-        select from paceline.listener where space = p_space and until > paceline.clock_us()) then
-        return;
+    if p_words = '{}' then return; end if;
+    if current_setting('transaction_isolation') = 'read committed' then
+        if not exists (select from paceline.listener where space = p_space and until > paceline.clock_us()
+            and (asleep or p_late or exists (select from unnest(p_words) as t (w) where left(w, 1) = 'w'))) then
+            return;
+        end if;
     end if;
     select string_agg(distinct case when left(w, 1) in ('q', 'e') then left(w, 1) || (
         select q.name from paceline.queue q where q.id = substr(w, 2)::int) else w end, chr(10))

@@ -1,6 +1,6 @@
 -- What every step begins with: its arguments, the namespace's head, the time, and how it says no.
 -- A server lends its functions to a step only while it runs, and looking for one costs as much as calling it.
-local call, pack, unpack_one, to_bytes, from_bytes, format, sub
+local call, pack, unpack_one, unpack_from, to_bytes, from_bytes, format, sub
 local ipairs, pairs, next, type, tonumber, tostring, unpack, error, pcall
 local floor, ceil, abs, max, min, concat, remove_at, sort, find_text, match_text, each_match
 
@@ -11,8 +11,11 @@ local function borrow()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
   concat, remove_at, sort = table.concat, table.remove, table.sort
   find_text, match_text, each_match = string.find, string.match, string.gmatch
-  call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+  call, pack, unpack_one, unpack_from = redis.call, cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_one
   to_bytes, from_bytes, format, sub = struct.pack, struct.unpack, string.format, string.sub
+  -- Collect when there is ten times as much as is in use, which is about a megabyte: what is in use, this library above
+  -- all, is looked at each time.
+  lent.collectgarbage('setpause', 1000)
 end
 
 local SEP = '\31' -- no name has control characters, so joined names stay apart

@@ -11,12 +11,21 @@ local function place_of(filed, field)
   return to_bytes('>I8', filed) .. field
 end
 
+function lanes.key(line, cls, field)
+  return prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. field
+end
+
+-- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
+function lanes.place(order, id)
+  return to_bytes('>I8', order + 4503599627370496) .. id
+end
+
 local function new_lane(line, cls, group)
   return {
     line = line,
     cls = cls,
     group = group,
-    key = prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. group.field,
+    key = lanes.key(line, cls, group.field),
     state = READY,
     till = 0,
     filed = 0,

@@ -50,7 +50,7 @@ function wakes.heartbeat(worker)
   end
 end
 
-local function somebody_waits()
+function wakes.somebody_is_told()
   if wakes.somebody_waits == nil then
     wakes.somebody_waits = call('EXISTS', prefix .. 'waiters') == 1
   end
@@ -67,7 +67,7 @@ end
 
 -- Tell those who wait for this job; its record goes along, because it may be gone when they look.
 function wakes.finished(row)
-  if not somebody_waits() then
+  if not wakes.somebody_is_told() then
     return
   end
   for waker in waiters_of(row.id) do
@@ -80,7 +80,7 @@ end
 
 -- A job is gone before it finished.
 function wakes.removed(id)
-  if not somebody_waits() then
+  if not wakes.somebody_is_told() then
     return
   end
   for waker in waiters_of(id) do
