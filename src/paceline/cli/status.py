@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from paceline.cli.output import ahead, bar, fit, in_words, json_option, print_json, short, since, table
+from paceline.cli.output import ahead, bar, clean, fit, in_words, json_option, print_json, short, since, table
 from paceline.cli.overview import LimitLine, Overview, look, scope
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
 from paceline.clock import NEVER
+from paceline.errors import StoreUnavailable
 from paceline.job import JobState
 from paceline.stores.interface import QueueRecord
 
@@ -39,14 +40,19 @@ async def _watch(target: Target, every: float) -> None:
     try:
         if screen:
             click.echo("\x1b[?1049h\x1b[?25l", nl=False)  # another screen, no cursor
+        lines = as_text(target, await look(target.store))
         while True:
-            lines = as_text(target, await look(target.store))
             if screen:
                 click.echo("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J", nl=False)
             else:
                 click.echo("\n".join(lines) + "\n")
             sys.stdout.flush()
             await asyncio.sleep(every)
+            try:
+                lines = as_text(target, await look(target.store))
+            except StoreUnavailable as error:
+                # Whoever watches wants to see it come back.
+                lines = [click.style(fit(clean(f"{error}; trying again")), fg="yellow")]
     except asyncio.CancelledError:
         return  # Ctrl-C is how one leaves
     finally:
