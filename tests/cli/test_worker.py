@@ -200,6 +200,7 @@ def test_a_changed_file_starts_it_anew(shop: Shop) -> None:
     worker = shop.start("dev", "jobs:app")
     shop.add("send_email", "one")
     worker.until("completed")
+    assert "tasks           send_email, sleep\n" in worker.said
 
     (shop.folder / "jobs.py").write_text("this is no Python")
     worker.until("could not be imported")

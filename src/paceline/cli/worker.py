@@ -135,7 +135,7 @@ async def work(plan: Plan, app: App) -> int:
         async with app:
             if plan.health is not None and not reports.is_child():
                 health = await serve_health(plan.health, is_live, is_ready)
-            if not reports.is_child() and plan.log_format == "text":
+            if (not reports.is_child() or plan.processes == 1) and plan.log_format == "text":
                 click.echo(await banner(plan, app, worker), err=True)
             reports.begin(is_ready)
             await worker.run(until_empty=plan.burst)
