@@ -112,19 +112,16 @@ class Places:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="paceline-bench-"))
         self._numbers = itertools.count(1)
-        self._postgres: object = None
-        self._redis: object = None
+        self._postgres: Any = None
+        self._redis: Any = None
 
     def __enter__(self) -> Places:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        from servers.postgres import Server
-        from servers.redis import RedisServer
-
-        if isinstance(self._postgres, Server):
+        if self._postgres is not None:
             self._postgres.__exit__()
-        if isinstance(self._redis, RedisServer):
+        if self._redis is not None:
             self._redis.remove()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -150,7 +147,6 @@ class Places:
         if self._postgres is None:
             self._postgres = Server(POSTGRES).__enter__()
         server = self._postgres
-        assert isinstance(server, Server)
         name = f"bench{next(self._numbers)}"
         postmaster = int((server.data / "postmaster.pid").read_text().split()[0])
         with psycopg.connect(server.url(), autocommit=True) as connection:
@@ -167,7 +163,6 @@ class Places:
             self._redis = RedisServer(*REDIS, port=free_port())
             self._redis.start()
         server = self._redis
-        assert isinstance(server, RedisServer) and server.process is not None
         for words in (("FLUSHALL",), ("FUNCTION", "FLUSH"), ("CONFIG", "RESETSTAT")):
             assert server.ask(*words).startswith(b"+OK"), words
         return Redis(server.url, server.process.pid)

@@ -28,7 +28,7 @@ from bench.targets import verdicts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
-PATIENCE = 600
+PATIENCE = 1200
 """Seconds after which a measurement is given up."""
 Results = dict[str, list[dict[str, Any]]]
 

@@ -54,10 +54,10 @@ class System(Adapter):
 
     async def add_many(self, payload: Payload, count: int) -> None:
         if self.shape in ("groups", "tenants"):
-            each = [("noop", payload, self.options | {"group": f"g{n % GROUPS}"}) for n in range(count)]
-            await self.queue.add_many(each)
+            jobs: Any = [("noop", payload, self.options | {"group": f"g{n % GROUPS}"}) for n in range(count)]
         else:
-            await self.queue.add_many([("noop", payload, self.options)] * count)
+            jobs = [("noop", payload, self.options)] * count
+        await self.queue.add_many(jobs)
 
     async def work(self, handle: Handle, stop: asyncio.Event) -> None:
         async def noop(job: Job[Any]) -> None:

@@ -21,7 +21,7 @@ from bench.systems import STORES
 from paceline import Limit, Rate, Store, open_store
 from paceline.job import JobRecord, NewJob
 from paceline.options import new_id
-from paceline.stores.interface import Ask, Finish, Outcome, Target
+from paceline.stores.interface import Ask, Claim, Finish, Outcome, Target
 
 ROUNDS = 1
 """The rounds are inside, because large stores take long to build."""
@@ -30,11 +30,14 @@ QUEUE = "flat"
 OPEN = "g0"
 HOUR = 3_600_000_000
 WARM_UP = 20
+BULK = 1_000
 LADDER = ((1_000, 10), (10_000, 1_000), (100_000, 10_000), (1_000_000, 100_000))
 """Waiting jobs, and in how many groups."""
 WINDOWS = (10, 1_000, 100_000)
 QUICK_LADDER = ((1_000, 10), (10_000, 1_000))
 QUICK_WINDOWS = (10, 1_000)
+ROOM = 5_000
+"""What the laps themselves start in a window, and more."""
 FREE = Rate(1_000, per="1ms")
 """Does not bind, but is at work."""
 CLOCKS: dict[str, Callable[[], int]] = {"memory": time.thread_time_ns, "sqlite": time.process_time_ns}
@@ -70,19 +73,22 @@ class Bed:
 
     async def fill(self, jobs: int, groups: int) -> None:
         each = jobs // groups
-        for first in range(0, jobs, 5_000):
-            await self.store.insert([_job(f"g{n // each}") for n in range(first, min(first + 5_000, jobs))])
+        for first in range(0, jobs, BULK):
+            await self.store.insert([_job(f"g{n // each}") for n in range(first, min(first + BULK, jobs))])
 
     async def block(self) -> None:
         """Every group but one has its one start, until only that one starts jobs."""
-        while {job.group for job in await self.cycle(500)} != {OPEN}:
-            pass
+        done = False
+        while not done:
+            claim = await self.cycle(500)
+            # A claim looks at so many groups at most, and then wants to be asked again at once.
+            done = {job.group for job in claim.jobs} == {OPEN} and claim.ask_again_at > claim.now
 
-    async def cycle(self, slots: int) -> list[JobRecord]:
+    async def cycle(self, slots: int) -> Claim:
         """Claim, finish, put back."""
-        jobs = (await self.store.claim(self._ask(slots))).jobs
-        await self._put_back(jobs)
-        return jobs
+        claim = await self.store.claim(self._ask(slots))
+        await self._put_back(claim.jobs)
+        return claim
 
     async def lap(self, slots: int, claims: int, now: Callable[[], int]) -> dict[str, float]:
         """Microseconds of one claim."""
@@ -108,33 +114,35 @@ class Bed:
 
 
 async def _depths(place: Place, ladder: Any, claims: int, now: Callable[[], int]) -> dict[str, Any]:
-    beds = {(jobs, groups): Bed(place, f"depth{jobs}") for jobs, groups in ladder}
-    for (jobs, groups), bed in beds.items():
-        await bed.limit(FREE, by="group")
-        await bed.fill(jobs, groups)
-    found = {}
-    named = {f"{jobs:,} jobs in {groups:,} groups": bed for (jobs, groups), bed in beds.items()}
-    found |= await _laps(named, ", ready", claims, now)
-    for bed in beds.values():
-        await bed.limit(Rate(1, per="1h"), by="group", overrides={OPEN: FREE})
-        await bed.block()
-    found |= await _laps(named, ", all but one blocked", claims, now)
-    for (jobs, _), bed in beds.items():
-        counts = await bed.store.counts(QUEUE)
-        assert counts["waiting"] == jobs, counts
-        await bed.store.close()
+    found: dict[str, Any] = {}
+    for state in ("ready", "all but one blocked"):
+        beds = {}
+        for jobs, groups in ladder:
+            bed = beds[f"{jobs:,} jobs in {groups:,} groups, {state}"] = Bed(place, f"{state.split()[-1]}{jobs}")
+            if state == "ready":
+                await bed.limit(FREE, by="group")
+                await bed.fill(jobs, groups)
+            else:
+                await bed.limit(Rate(1, per="1h"), by="group", overrides={OPEN: FREE})
+                await bed.fill(jobs, groups)
+                await bed.block()
+        found |= await _laps(beds, claims, now)
+        for (jobs, _), bed in zip(ladder, beds.values(), strict=True):
+            counts = await bed.store.counts(QUEUE)
+            assert counts["waiting"] == jobs, counts
+            await bed.store.close()
     return found
 
 
 async def _windows(place: Place, windows: Any, claims: int, now: Callable[[], int]) -> dict[str, Any]:
-    """Half-full windows of an hour, with so many starts in them, each of its own instant."""
+    """Windows of an hour with so many starts in them, each of its own instant; those of the few laps join them."""
     beds = {}
     for starts in windows:
-        bed = beds[f"a window of {2 * starts:,} starts, half full"] = Bed(place, f"window{starts}")
-        await bed.limit(Rate(max(2 * starts, 100_000), per="1h"))
+        bed = beds[f"{starts:,} starts in the window"] = Bed(place, f"window{starts}")
+        await bed.limit(Rate(max(2 * starts, ROOM), per="1h"))
         await asyncio.gather(*(_start(bed.store, starts // 10) for _ in range(10)))
         await bed.fill(1_000, 10)
-    found = await _laps(beds, "", claims, now)
+    found = await _laps(beds, min(claims, 40), now)
     for bed in beds.values():
         await bed.store.close()
     return found
@@ -146,13 +154,14 @@ async def _start(store: Store, times: int) -> None:
         assert grant.granted
 
 
-async def _laps(beds: dict[str, Bed], state: str, claims: int, now: Callable[[], int]) -> dict[str, Any]:
+async def _laps(beds: dict[str, Bed], claims: int, now: Callable[[], int]) -> dict[str, Any]:
+    """In turn, so that all sizes meet the same moments."""
     settle()
-    found: dict[str, Any] = {name + state: {"1": [], "10": []} for name in beds}
+    found: dict[str, Any] = {name: {"1": [], "10": []} for name in beds}
     for _ in range(LAPS if claims > 100 else 2):
         for name, bed in beds.items():
             for slots in (1, 10):
-                found[name + state][str(slots)].append(await bed.lap(slots, claims, now))
+                found[name][str(slots)].append(await bed.lap(slots, claims, now))
     return found
 
 

@@ -15,7 +15,7 @@ from bench.places import Place
 from bench.report import Table, figure, spread_of
 from bench.systems import PEERS, STORES, adapter
 
-SAMPLES = 200
+SAMPLES = 150
 WARM_UP = 20
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.030
 PATIENCE = 30.0

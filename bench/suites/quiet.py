@@ -12,6 +12,8 @@ from bench.places import Place
 from bench.report import Table, figure
 from bench.systems import adapter
 
+ROUNDS = 1
+"""They are counted, not timed."""
 WORKERS = 8
 SETTLING = 1.5
 """Seconds until those that looked together have gone to sleep."""
