@@ -199,7 +199,7 @@ begin
     number := cardinality(v_seqs);
     wakes := wakes || paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
     delete from paceline.arrival where queue = p_queue and what > 0;
-    delete from paceline.lane where id in (select unnest(lanes) from paceline.grp where queue = p_queue);
+    delete from paceline.lane where id = any (array(select unnest(lanes) from paceline.grp where queue = p_queue));
     delete from paceline.grp where queue = p_queue;
     delete from paceline.task where queue = p_queue;
     delete from paceline.taskset where queue = p_queue;
@@ -247,6 +247,7 @@ declare
     v_seqs bigint[];
     v_queue paceline.queue;
     v_line paceline.line;
+    v_idle bigint[];
     v_oldest bigint;
     m paceline.meter;
 begin
@@ -266,14 +267,13 @@ begin
                 from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1));
         -- A group whose turn has passed joins behind everyone, as a new one does.
         v_line := paceline.line_of(v_queue.id);
-        with idle as materialized (
-            select g.id, g.lanes from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
-                and not exists (select from paceline.lanes_of(g.id) as l
-                    where l.waiting > 0 or l.turn > v_line.virtual_time + 65536)
-        ), gone as (
-            delete from paceline.lane where id in (select unnest(i.lanes) from idle i)
-        )
-        delete from paceline.grp where id in (select i.id from idle i);
+        v_idle := array(select g.id from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
+            and not exists (select from unnest(g.lanes) as u (id)
+                cross join lateral (select o.waiting, o.turn from paceline.lane o where o.id = u.id
+                    order by o.version desc limit 1) as l
+                where l.waiting > 0 or l.turn > v_line.virtual_time + 65536));
+        delete from paceline.lane where id = any (array(select unnest(g.lanes) from paceline.grp g where g.id = any (v_idle)));
+        delete from paceline.grp where id = any (v_idle);
         delete from paceline.gate where ctid in (select k.ctid from paceline.gate k where k.queue = v_queue.id
             and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
             and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)
