@@ -696,7 +696,7 @@ begin
             where ctid = any (paceline.lane_rows(c.skipped)) and state = 3 and waiting > 0;
         perform paceline.forget_lowest(p_queues);
     end if;
-    perform paceline.log_starts(c.started, c.now);
+    v_answer.fit := paceline.log_starts(c.started, c.now);
     perform paceline.note_claim(t.id, c.now, c.opened) from unnest(p_queues) as t (id);
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
@@ -715,7 +715,6 @@ begin
     v_answer.wakes := c.wakes;
     perform paceline.tell(p_space, c.wakes);
     v_answer.seqs := c.started;
-    v_answer.fit := paceline.fitting(c.started);
     v_answer.replayed := false;
     return v_answer;
 end $$;
@@ -758,11 +757,24 @@ begin
     end if;
 end $$;
 
-create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns void language sql as $$
-    insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
-        select j.queue, p_now, array_agg(j.id order by t.place), array_agg(j.task order by t.place),
-            array_agg(j.grp order by t.place), array_agg(j.cost order by t.place),
-            case when bool_or(j.costs is not null) then array_agg(j.costs order by t.place) end
+-- Write the log of starts; gives how many of these jobs fit into an answer, because their bodies pass by here.
+create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns int language plpgsql as $$
+declare
+    v_fit int;
+begin
+    if p_seqs = '{}' then return 0; end if;
+    with begun as materialized (
+        select t.place, j.queue, j.id, j.task, j.grp, j.cost, j.costs, octet_length(j.data) + 200 as size
         from unnest(p_seqs) with ordinality as t (seq, place)
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j group by j.queue
-$$;
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+    ), logged as (
+        insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
+            select b.queue, p_now, array_agg(b.id order by b.place), array_agg(b.task order by b.place),
+                array_agg(b.grp order by b.place), array_agg(b.cost order by b.place),
+                case when bool_or(b.costs is not null) then array_agg(b.costs order by b.place) end
+            from begun b group by b.queue
+    )
+    select count(*) into v_fit from (select sum(b.size) over (order by b.place) as upto from begun b) as s
+        where s.upto <= 65536;
+    return v_fit;
+end $$;
