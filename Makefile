@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 VENV := .venv
+BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
@@ -30,11 +31,11 @@ check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
 
-bench: $(VENV)/.installed-bench ## measure speed and how much of a limit is used
-	@$(BIN)/python bench/run.py
+bench: $(BENCH_VENV)/.installed ## speed and exactness beside other systems, and the pictures in docs/ (QUICK=1: less, in 3 minutes)
+	@$(BENCH_VENV)/bin/python -m bench.run $(if $(QUICK),--quick)
 
 clean: ## remove the environment, caches and build output
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(BENCH_VENV) bench/node/node_modules build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -not -path "./.git/*" -prune -exec rm -rf {} +
 
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -45,6 +46,9 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(PIP_INSTALL) -e '.[test,lint,cli]'
 	@touch $@
 
-$(VENV)/.installed-bench: $(VENV)/.installed
-	@$(PIP_INSTALL) -e '.[bench]'
+# Of its own, because one of the peers needs Python 3.12: one that is newer than $(PYTHON) is taken if there is one.
+$(BENCH_VENV)/.installed: pyproject.toml constraints.txt bench/find-python
+	@echo "Installing into $(BENCH_VENV) ..."
+	@test -x $(BENCH_VENV)/bin/python || $$(sh bench/find-python $(PYTHON)) -m venv $(BENCH_VENV)
+	@$(BENCH_VENV)/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[test,cli,bench]'
 	@touch $@

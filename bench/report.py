@@ -1,42 +1,70 @@
-"""From measurements to words: medians, spreads, ratios and a plain table."""
+"""From measurements to words: medians, spreads and a plain table."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
+from typing import Any, NamedTuple
 
-Numbers = Sequence[float]
+Runs = Sequence[dict[str, Any]]
 
 
-def spread(values: Numbers) -> float:
+class Table(NamedTuple):
+    """A head and rows of text; the first column to the left, numbers to the right."""
+
+    head: list[str]
+    rows: list[list[str]]
+
+    def text(self) -> str:
+        widths = [max(len(row[i]) for row in (self.head, *self.rows)) for i in range(len(self.head))]
+
+        def line(row: Sequence[str]) -> str:
+            first, *numbers = row
+            cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
+            return "  ".join([first.ljust(widths[0]), *cells]).rstrip()
+
+        return "\n".join([line(self.head), line(["─" * width for width in widths]), *(line(row) for row in self.rows)])
+
+    def markdown(self) -> str:
+        def line(row: Sequence[str]) -> str:
+            return f"| {' | '.join(row)} |"
+
+        marks = ["---", *("---:" for _ in self.head[1:])]
+        return "\n".join([line(self.head), line(marks), *(line(row) for row in self.rows)])
+
+
+def values(runs: Runs, column: str) -> list[float]:
+    return [run[column] for run in runs if run.get(column) is not None]
+
+
+def middle(runs: Runs, column: str) -> float | None:
+    found = values(runs, column)
+    return median(found) if found else None
+
+
+def figure(runs: Runs, column: str) -> str:
+    """The median, with as many digits as mean something."""
+    return short(middle(runs, column))
+
+
+def short(number: float | None) -> str:
+    if number is None:
+        return "–"
+    if abs(number) >= 100 or number == round(number):
+        return f"{number:,.0f}"
+    return f"{number:.1f}" if abs(number) >= 10 else f"{number:.2f}"
+
+
+def spread(numbers: Sequence[float]) -> float:
     """(max - min) / median, as a share."""
-    return (max(values) - min(values)) / median(values)
+    return (max(numbers) - min(numbers)) / median(numbers)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as they need to be; the first to the left, numbers to the right."""
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-
-    def line(row: Sequence[str]) -> str:
-        first, *numbers = row
-        cells = [cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)]
-        return "  ".join([first.ljust(widths[0]), *cells])
-
-    return "\n".join([line(head), line(["-" * width for width in widths]), *(line(row) for row in rows)])
+def spread_of(runs: Runs, column: str) -> str:
+    found = values(runs, column)
+    return f"{spread(found):.0%}" if found else "–"
 
 
-def verdict(what: str, ours: Numbers, theirs: Numbers, target: float | None, *, at_most: bool = False) -> str:
-    """The ratio of the medians decides; that of the best rounds and the range over the rounds tell how sure it is."""
-    ratio = median(ours) / median(theirs)
-    pick = min if at_most else max
-    best = pick(ours) / pick(theirs)
-    rounds = [a / b for a, b in zip(ours, theirs, strict=True)]
-    line = f"{what}: {ratio:.2f}x, best {best:.2f}x, rounds {min(rounds):.2f} to {max(rounds):.2f}"
-    if target is None:
-        return line
-    yes = ratio <= target if at_most else ratio >= target
-    return f"{line}; target {'at most ' if at_most else ''}{target:g}x: {reached(yes)}"
-
-
-def reached(yes: bool) -> str:
-    return "reached" if yes else "not reached"
+def laps(runs: Runs, bed: str, slots: str, column: str) -> list[float]:
+    """Of a store of one size in the suite `flat`."""
+    return [lap[column] for run in runs for lap in run["beds"][bed][slots]]

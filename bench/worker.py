@@ -1,40 +1,82 @@
-"""A worker in a process of its own: `python bench/worker.py ours-normal-off jobs.db [starts seconds]`.
+"""A worker in a process of its own: `python -m bench.worker SPEC URL each|tally [starts seconds]`.
 
-It says `ready`, then one line for each job (when it was sent, when its handler began, by the clock that all processes
-share), and at the end of its standard input the processor time it has used.
+It says `ready`, then what it did by the clock that all processes share: `each` one line for every job (when it was
+sent, when its handler began), `tally` now and then how many there were, and at the end when the first and the last
+began. Its last word, when its standard input ends, is the processor time it used.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
-from child import file_adapter, run, settle
+from bench.adapters.interface import Rate
+from bench.child import run
+from bench.collector import settle
+from bench.systems import adapter
+
+PAUSE = 0.02
+"""Seconds between two tallies."""
 
 
-async def work(system: str, file: Path, limit: tuple[int, int] | None) -> dict[str, Any]:
-    adapter = file_adapter(system, file, limit)
-    stop = threading.Event()
+class Each:
+    """Tell of every job."""
 
-    def handle(payload: Any) -> None:
-        began = time.monotonic_ns()
-        say(f"{payload['sent']} {began}")
+    def handle(self, payload: dict[str, Any], began: int | None = None) -> None:
+        say(f"began {payload['sent']} {began or time.monotonic_ns()}")
+
+    def end(self) -> None:
+        """Nothing is left to tell."""
+
+
+class Tally:
+    """Tell of all jobs together, so that telling costs nothing."""
+
+    def __init__(self) -> None:
+        self.first = self.last = self.count = 0
+        self._numbers = itertools.count(1)
+        self._over = threading.Event()
+        threading.Thread(target=self._tell, daemon=True).start()
+
+    def handle(self, payload: dict[str, Any]) -> None:
+        self.count = next(self._numbers)
+        self.last = time.monotonic_ns()
+        if self.count == 1:
+            self.first = self.last
+
+    def _tell(self) -> None:
+        told = 0
+        while not self._over.wait(PAUSE):
+            if self.count != told:
+                told = self.count
+                say(f"count {told}")
+
+    def end(self) -> None:
+        self._over.set()
+        say(f"tally {self.first} {self.last} {self.count}")
+
+
+async def work(spec: str, url: str, listener: Each | Tally, limit: Rate | None) -> float:
+    system = adapter(spec, url, limit)
+    await system.open()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def wait_for_the_end() -> None:
         sys.stdin.read()
-        stop.set()
+        loop.call_soon_threadsafe(stop.set)
 
     threading.Thread(target=wait_for_the_end, daemon=True).start()
     settle()
     before = time.process_time()
     say("ready")
-    await adapter.serve(handle, stop)
-    used = time.process_time() - before
-    await adapter.close()
-    return {"cpu": used}
+    await system.work(listener.handle, stop)
+    used = time.process_time() - before + getattr(system, "worker_cpu", 0.0)
+    await system.close()
+    return used
 
 
 def say(text: str) -> None:
@@ -43,6 +85,9 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    system, file, *numbers = sys.argv[1:]
-    limit = (int(numbers[0]), int(numbers[1])) if numbers else None
-    say(f"cpu {run(work(system, Path(file), limit))['cpu']}")
+    spec, url, how, *numbers = sys.argv[1:]
+    limit = Rate(int(numbers[0]), float(numbers[1])) if numbers else None
+    listener = Each() if how == "each" else Tally()
+    cpu = run(work(spec, url, listener, limit))
+    listener.end()
+    say(f"cpu {cpu}")

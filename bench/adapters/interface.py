@@ -1,19 +1,23 @@
-"""What the runner asks of a system: a queue to drain, a file to add to and to serve, or a limiter to ask."""
+"""What the bench asks of a job queue: `Adapter`. One file per system; all of them look the same to the suites."""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import itertools
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-WINDOW = 1_000
-"""Every limiter is measured with this maximum, so that windows fill and slide alike."""
+Payload = dict[str, Any]
+Handle = Callable[..., None]
+"""`handle(payload)`, from any thread; a worker outside Python says when it began: `handle(payload, began)`."""
+
+PAYLOAD: Payload = {"to": "ada@example.org", "subject": "Hello", "number": 7}
+"""What every job carries; its handler gets it decoded."""
 
 
 class Lap(NamedTuple):
-    """How long something took, by the wall and in processor time of this process (all its threads)."""
+    """How long something took, by the wall and in processor time of the process that did it (all its threads)."""
 
     seconds: float
     cpu: float
@@ -26,127 +30,98 @@ class Lap(NamedTuple):
         return Lap(self.seconds - start.seconds, self.cpu - start.cpu)
 
 
-class QueueAdapter(Protocol):
-    """A job queue with one worker and a handler that does nothing but `Stopwatch.tick()`."""
+class Rate(NamedTuple):
+    """So many starts in so many seconds."""
 
-    name: str
-
-    async def setup(self, jobs: int) -> None:
-        """Enqueue the jobs; nothing runs yet."""
-
-    async def drain(self) -> Lap:
-        """Run them all; from the first start to the last finish."""
-        ...
+    starts: int
+    seconds: float
 
 
-PAYLOAD: dict[str, Any] = {"to": "ada@example.org", "subject": "Hello", "number": 7}
-"""What every job in a file carries; its handler gets it decoded."""
+class Adapter:
+    """One job queue with one setting, on the store at `url`; `limit` is a rate that all workers keep together.
 
+    A system implements `open`, `add`, `work` and `close`, `add_many` where it has a bulk way, and overrides the rest
+    only where the work happens in a process of another language.
+    """
 
-class FileQueueAdapter(QueueAdapter, Protocol):
-    """A job queue in a SQLite file, which it gets when it is made. A drain ends with the last acknowledgement."""
+    label: str
+    """System and setting, for the tables."""
+    bulk = False
+    """It can add many at once."""
+    concurrent = True
+    """Its adds can overlap: they are coroutines that wait for the store."""
 
-    async def add_singly(self, jobs: int) -> Lap:
-        """Add jobs, one after the other."""
-        ...
+    def __init__(self, url: str, setting: str, limit: Rate | None = None) -> None:
+        self.url = url
+        self.setting = setting
+        self.limit = limit
 
-    async def serve(self, handle: Callable[[Any], None], stop: threading.Event) -> None:
-        """In a worker process: call `handle` with the payload of each job until `stop` is set."""
+    async def open(self) -> None:
+        """Connect, make tables, declare the task `noop`."""
 
-    async def add(self, payload: Any) -> None:
-        """In another process: add one job."""
+    async def add(self, payload: Payload) -> None:
+        """One job."""
+        raise NotImplementedError
 
-    async def add_all(self, payload: Any, jobs: int) -> None:
-        """In another process: add so many, the fastest way there is."""
+    async def add_many(self, payload: Payload, count: int) -> None:
+        """So many at once."""
+        raise NotImplementedError
+
+    async def work(self, handle: Handle, stop: asyncio.Event) -> None:
+        """Run one worker, which calls `handle` with the payload of each job, until `stop` is set."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Let go of the store."""
 
     async def starts(self) -> list[int]:
         """The starts as the system itself stamped them, in microseconds; none if it keeps no such log."""
-        ...
+        return []
 
-    async def close(self) -> None:
-        """Let go of the file."""
+    async def add_one_by_one(self, payload: Payload, count: int) -> None:
+        for _ in range(count):
+            await self.add(payload)
 
+    async def add_together(self, payload: Payload, count: int, tasks: int) -> None:
+        """Single adds from so many tasks at the same time."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(tasks):
+                group.create_task(self.add_one_by_one(payload, count // tasks))
 
-class LimiterAdapter(Protocol):
-    """A limiter of `WINDOW` starts; each method times `n` questions and checks the answers."""
-
-    name: str
-
-    async def granted(self, n: int) -> Lap:
-        """Granted: windows of an hour that fill from empty to full, one after the other."""
-        ...
-
-    async def sliding(self, n: int) -> Lap:
-        """Granted: windows of a second that were full a second ago, so that each grant replaces an old one."""
-        ...
-
-    async def refused(self, n: int) -> Lap:
-        """Refused: a window that is full."""
-        ...
+    async def drain(self, jobs: int) -> Lap:
+        """Run all jobs that wait, with one worker: from the first run of the handler to the last."""
+        watch, stop = Stopwatch(jobs), asyncio.Event()
+        working = asyncio.create_task(self.work(watch.handle, stop))
+        done = asyncio.create_task(watch.done.wait())
+        await asyncio.wait([working, done], return_when=asyncio.FIRST_COMPLETED)
+        stop.set()
+        await working
+        return watch.lap()
 
 
 class Stopwatch:
-    """What every handler calls: the first call starts the time, the last one ends it."""
+    """The handler of a drain: its first call starts the time, the last one ends it; from any thread."""
 
     def __init__(self, jobs: int) -> None:
         self.jobs = jobs
-        self.count = 0
-        self.started = self.ended = Lap(0, 0)
         self.done = asyncio.Event()
-        self._lock = threading.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._numbers = itertools.count(1)
+        self._started = self._ended = Lap(0, 0)
 
-    def tick(self) -> None:
-        self.count += 1
-        if self.count == 1:
-            self.started = Lap.now()
-        if self.count == self.jobs:
-            self.ended = Lap.now()
-            self.done.set()
-
-    def tick_from_thread(self, loop: asyncio.AbstractEventLoop) -> None:
-        """The same for handlers in threads."""
-        with self._lock:
-            self.count += 1
-            count = self.count
-        if count == 1:
-            self.started = Lap.now()
-        if count == self.jobs:
-            self.ended = Lap.now()
-            loop.call_soon_threadsafe(self.done.set)
-
-    def lap(self) -> Lap:
-        """The time of all jobs; asked when the worker has ended, so that a job that ran twice is seen."""
-        if self.count != self.jobs:
-            raise AssertionError(f"{self.count} runs of {self.jobs} jobs")
-        return self.ended.since(self.started)
-
-
-class AckStopwatch:
-    """The first run of a handler starts the time; the last acknowledgement that is written ends it."""
-
-    def __init__(self, jobs: int) -> None:
-        self.jobs = jobs
-        self.runs = self.acknowledged = 0
-        self.started = self.ended = Lap(0, 0)
-        self.done = threading.Event()
-
-    def run(self, payload: Any) -> None:
-        """What every handler calls."""
-        self.runs += 1
-        if self.runs == 1:
-            self.started = Lap.now()
+    def handle(self, payload: Payload) -> None:
+        number = next(self._numbers)
+        if number == 1:
+            self._started = Lap.now()
+        if number == self.jobs:
+            self._ended = Lap.now()
+            self._loop.call_soon_threadsafe(self.done.set)
         if payload != PAYLOAD:
             raise AssertionError(f"another payload came back: {payload!r}")
 
-    def acknowledge(self, jobs: int = 1) -> None:
-        """So many more are written as done."""
-        self.acknowledged += jobs
-        if self.acknowledged >= self.jobs and not self.done.is_set():
-            self.ended = Lap.now()
-            self.done.set()
-
     def lap(self) -> Lap:
-        """The time of all jobs; asked when the worker has ended, so that a job that ran twice is seen."""
-        if (self.runs, self.acknowledged) != (self.jobs, self.jobs):
-            raise AssertionError(f"{self.runs} runs and {self.acknowledged} acknowledgements of {self.jobs} jobs")
-        return self.ended.since(self.started)
+        """Asked when the worker has ended, so that a job that ran twice is seen."""
+        runs = next(self._numbers) - 1
+        if runs != self.jobs:
+            raise AssertionError(f"{runs} runs of {self.jobs} jobs")
+        return self._ended.since(self._started)

@@ -1,96 +1,74 @@
-"""Paceline on its memory store: a drain without and with limits, and a limiter in process."""
+"""Paceline, on any store: one worker with 100 slots, finished jobs removed at once."""
 
 from __future__ import annotations
 
 import asyncio
 from typing import Any
 
-from adapters.interface import WINDOW, Lap, Stopwatch
-from paceline import Concurrency, GroupLimits, Job, Limit, Limiter, Queue, Rate, Worker, open_store
+from bench.adapters.interface import Adapter, Handle, Payload, Rate
+from paceline import Concurrency, GroupLimits, Job, Limit, Queue, Worker, open_store
+from paceline import Rate as Starts
 
-# None of these binds, but all are at work: a million starts a second allowed, counted in windows that slide.
-RATE = Rate(WINDOW, per="1ms")
-LIMITS = [Limit("service", RATE & Concurrency(WINDOW), tasks=["noop"]), Limit("line", RATE, queues=["bench"])]
-GROUP = GroupLimits(concurrency=WINDOW, limiter=RATE)
+# None of these binds, but all are at work, and every start of a drain stays in their windows.
+WIDE = Starts(1_000_000, per="10s")
+SHARED = Limit("service", WIDE & Concurrency(1_000), tasks=["noop"])
+EACH = GroupLimits(concurrency=1_000, limiter=WIDE)
+GROUPS = 1_000
+
+SHAPES = {
+    "plain": "no limits",
+    "limit": "a shared limit",
+    "groups": "1,000 groups",
+    "tenants": "1,000 groups, shared and group limits",
+    "kept": "finished jobs kept",
+}
 
 
-class OursQueue:
-    """One worker; `groups=0` is a queue without groups and without limits."""
+class System(Adapter):
+    """A setting is a shape, and options behind commas: `limit,durability=full,slots=300`."""
 
-    def __init__(self, concurrency: int, groups: int) -> None:
-        self.name = f"ours, {groups:,} groups, limits on" if groups else "ours, limits off"
-        self.concurrency = concurrency
-        self.groups = groups
+    bulk = True
 
-    async def setup(self, jobs: int) -> None:
-        self.watch = watch = Stopwatch(jobs)
+    def __init__(self, url: str, setting: str = "plain", limit: Rate | None = None) -> None:
+        super().__init__(url, setting, limit)
+        self.shape, *words = setting.split(",")
+        options = dict(word.split("=") for word in words)
+        self.slots = int(options.pop("slots", 100))
+        guard = options.pop("guard", 0)
+        if url.startswith("sqlite") and "durability" not in options:
+            options["durability"] = "normal"
+        told = [SHAPES[self.shape], *words]
+        self.label = ", ".join(["ours", *told]) if limit is None else ", ".join(["ours", *words])
+        self.store = open_store(url, **options)
+        limits = [SHARED] if self.shape in ("limit", "tenants") else []
+        if limit is not None:
+            limits = [Limit("service", Starts(limit.starts, per=limit.seconds, guard=guard), tasks=["noop"])]
+        self.queue = Queue("bench", store=self.store, limits=limits)
+        self.options: dict[str, Any] = {} if self.shape == "kept" else {"keep": 0}
 
-        async def noop(job: Job[Any]) -> None:
-            watch.tick()
+    async def open(self) -> None:
+        await self.queue.counts()
 
-        store = open_store("memory://")
-        groups = self.groups
-        self.queue = Queue("bench", store=store, limits=LIMITS if groups else ())
-        self.worker = Worker("bench", noop, store=store, concurrency=self.concurrency, group=GROUP if groups else None)
-        if groups:
-            await self.queue.add_many(("noop", None, {"keep": 0, "group": f"g{n % groups}"}) for n in range(jobs))
+    async def add(self, payload: Payload) -> None:
+        await self.queue.add("noop", payload, **self.options)
+
+    async def add_many(self, payload: Payload, count: int) -> None:
+        if self.shape in ("groups", "tenants"):
+            jobs: Any = [("noop", payload, self.options | {"group": f"g{n % GROUPS}"}) for n in range(count)]
         else:
-            await self.queue.add_many(("noop", None, {"keep": 0}) for _ in range(jobs))
+            jobs = [("noop", payload, self.options)] * count
+        await self.queue.add_many(jobs)
 
-    async def drain(self) -> Lap:
-        async with self.worker:
-            await self.watch.done.wait()
-        left = sum((await self.queue.counts()).values())
-        if left:
-            raise AssertionError(f"{left} jobs are left in the store")
-        return self.watch.lap()
+    async def work(self, handle: Handle, stop: asyncio.Event) -> None:
+        async def noop(job: Job[Any]) -> None:
+            handle(job.data)
 
+        group = EACH if self.shape == "tenants" else None
+        async with Worker("bench", noop, store=self.store, concurrency=self.slots, group=group):
+            await stop.wait()
 
-class OursLimiter:
-    """`await limiter.try_acquire()` on the memory store."""
+    async def starts(self) -> list[int]:
+        return [round(start.at.timestamp() * 1e6) for start in await self.queue.starts()]
 
-    name = "ours, try_acquire"
-
-    async def granted(self, n: int) -> Lap:
-        limiter = Limiter("bench", Rate(WINDOW, per="1h"), store=open_store("memory://"))
-        seconds = cpu = 0.0
-        for _ in range(n // WINDOW):
-            lap = await _grants(limiter)
-            seconds, cpu = seconds + lap.seconds, cpu + lap.cpu
-            await limiter.clear()
-        return Lap(seconds, cpu)
-
-    async def sliding(self, n: int) -> Lap:
-        store = open_store("memory://")
-        limiters = [Limiter(f"bench-{i}", Rate(WINDOW, per="1s"), store=store) for i in range(n // WINDOW)]
-        for limiter in limiters:
-            await _grants(limiter)
-        await asyncio.sleep(1.01)
-        start = Lap.now()
-        for limiter in limiters:
-            await _grants(limiter)
-        return Lap.now().since(start)
-
-    async def refused(self, n: int) -> Lap:
-        limiter = Limiter("bench", Rate(WINDOW, per="1h"), store=open_store("memory://"))
-        await _grants(limiter)
-        granted = 0
-        start = Lap.now()
-        for _ in range(n):
-            if await limiter.try_acquire() is not None:
-                granted += 1
-        lap = Lap.now().since(start)
-        assert granted == 0, granted
-        return lap
-
-
-async def _grants(limiter: Limiter) -> Lap:
-    """Fill one window."""
-    granted = 0
-    start = Lap.now()
-    for _ in range(WINDOW):
-        if await limiter.try_acquire() is not None:
-            granted += 1
-    lap = Lap.now().since(start)
-    assert granted == WINDOW, granted
-    return lap
+    async def close(self) -> None:
+        await self.store.close()

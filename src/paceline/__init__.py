@@ -1,37 +1,46 @@
-"""A job queue that holds the pace: it starts as many jobs as your limits allow, and never one more."""
+"""A job queue that holds the pace: it starts as many jobs as your limits allow, and never one more.
 
-from paceline.app import App, LimitState
-from paceline.errors import (
-    ConfigError,
-    EnqueueError,
-    GroupFull,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    LeaseLost,
-    MissingExtra,
-    MoveNotAllowed,
-    NeverFits,
-    NotSerializable,
-    PacelineError,
-    PayloadTooLarge,
-    QueueClosed,
-    SchemaMismatch,
-    StoreError,
-    StoreUnavailable,
-)
-from paceline.job import Blocked, Explanation, Job, JobState
-from paceline.lifecycle.pace import LimiterProtocol
-from paceline.lifecycle.run import current_job
-from paceline.limiter import CompositeLimiter, Limiter, Permit
-from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, GroupLimits, Limit, Rate, Unlimited
-from paceline.options import Exponential, Group, Unique
-from paceline.queue import Queue, Start
-from paceline.stores import open_store
-from paceline.stores.interface import Store
-from paceline.task import Task
-from paceline.verdicts import Fail, RateLimited, Retry
-from paceline.worker import Worker
+Each name is imported from its module when it is first used, so that `import paceline` costs next to nothing.
+"""
+
+from importlib import import_module as _import_module
+
+TYPE_CHECKING = False  # a type checker takes it for true; importing `typing` for it costs more than all of this
+if TYPE_CHECKING:
+    from paceline.app import App, LimitState
+    from paceline.errors import (
+        ConfigError,
+        EnqueueError,
+        GroupFull,
+        JobCancelled,
+        JobFailed,
+        JobNotFound,
+        LeaseLost,
+        MissingExtra,
+        MoveNotAllowed,
+        NeverFits,
+        NotSerializable,
+        PacelineError,
+        PayloadTooLarge,
+        QueueClosed,
+        SchemaMismatch,
+        StoreError,
+        StoreUnavailable,
+    )
+    from paceline.job import Blocked, Explanation, Job, JobState
+    from paceline.lifecycle.pace import LimiterProtocol
+    from paceline.lifecycle.run import current_job
+    from paceline.limiter import CompositeLimiter, Limiter, Permit
+    from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, GroupLimits, Limit, Rate, Unlimited
+    from paceline.options import Exponential, Group, Unique
+    from paceline.queue import Queue, Start
+    from paceline.stores import open_store
+    from paceline.stores.interface import Store
+    from paceline.task import Task
+    from paceline.verdicts import Fail, RateLimited, Retry
+    from paceline.worker import Worker
+
+del TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -87,3 +96,35 @@ __all__ = [
     "MissingExtra",
     "__version__",
 ]
+
+_MODULES = {
+    "app": "App LimitState",
+    "errors": "ConfigError EnqueueError GroupFull JobCancelled JobFailed JobNotFound LeaseLost MissingExtra "
+    "MoveNotAllowed NeverFits NotSerializable PacelineError PayloadTooLarge QueueClosed "
+    "SchemaMismatch StoreError StoreUnavailable",
+    "job": "Blocked Explanation Job JobState",
+    "lifecycle.pace": "LimiterProtocol",
+    "lifecycle.run": "current_job",
+    "limiter": "CompositeLimiter Limiter Permit",
+    "limits": "AllOf Backoff Concurrency Delay EvenlySpaced GroupLimits Limit Rate Unlimited",
+    "options": "Exponential Group Unique",
+    "queue": "Queue Start",
+    "stores": "open_store",
+    "stores.interface": "Store",
+    "task": "Task",
+    "verdicts": "Fail RateLimited Retry",
+    "worker": "Worker",
+}
+_HOMES = {name: f"paceline.{module}" for module, names in _MODULES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(_import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

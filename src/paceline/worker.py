@@ -103,6 +103,11 @@ class Worker:
     def __repr__(self) -> str:
         return f"<Worker {self.name} {', '.join(self.queues)}: {self._slots.running} of {self.concurrency} slots busy>"
 
+    @property
+    def grace_exceeded(self) -> bool:
+        """True when handlers did not end within the grace of `stop()` and their jobs were handed back."""
+        return any(worker._grace_over for worker in (self, *self._crew))
+
     # life
 
     def lead(self, crew: list[Worker], around: Callable[[], AbstractAsyncContextManager[Any]] | None) -> None:
@@ -220,11 +225,13 @@ class Worker:
     async def _work(self, store: Store, listener: Listener, heartbeat: Heartbeat, until_empty: bool) -> None:
         clock = store.clock
         queues = self.queues
+        overslept = False
         while not self._stopping:
             listener.event.clear()
             await self._look_at_leases(listener, heartbeat)
             self._slots.stop_overdue(clock.now())
             claim, until = await self._claim(store, queues)
+            self.insurance_wakeups += bool(overslept and claim is not None and claim.jobs)
             if claim is not None and len(queues) > 1:
                 # The next claim begins with another queue, so that a single slot serves all of them.
                 queues = queues[1:] + queues[:1]
@@ -233,12 +240,11 @@ class Worker:
             until = min(until, self._slots.next_deadline())
             if until <= clock.now():
                 await asyncio.sleep(0)
+                overslept = False
                 continue
             bound = clock.now() + INSURANCE
             woken = await clock.wait(listener.event, min(until, bound))
-            if not woken and bound < until:
-                claim, _ = await self._claim(store, queues)
-                self.insurance_wakeups += bool(claim and claim.jobs)
+            overslept = not woken and bound < until
 
     async def _look_at_leases(self, listener: Listener, heartbeat: Heartbeat) -> None:
         """Somebody cancelled one of our jobs: hear of it now, and not only at the next beat."""

@@ -292,9 +292,9 @@ async def test_a_finished_job_says_how_it_ended(app: App, paceline_time: Virtual
     await start_what_may(app, paceline_time)
     explanations = [await job.explain() for job in (good, bad, gone)]
     assert [said(each, job) for each, job in zip(explanations, (good, bad, gone), strict=True)] == [
-        "job X is completed",
-        "job X is failed: ValueError: boom",
-        "job X is cancelled",
+        "job X (step) completed 1ms ago in attempt 1 of 1, after it ran for 1ms",
+        "job X (fail) failed 1ms ago in attempt 1 of 1, after it ran for 1ms: ValueError: boom",
+        "job X (step) was cancelled 1ms ago",
     ]
     assert {each.earliest_start for each in explanations} == {None}
 

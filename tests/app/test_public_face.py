@@ -117,9 +117,18 @@ def test_virtual_time_imports_from_paceline_testing() -> None:
     assert callable(virtual_time)
 
 
-def test_importing_paceline_loads_no_extra_and_no_test_tool() -> None:
-    extras = ["psycopg", "psycopg_pool", "redis", "hiredis", "pysqlite3", "rich", "starlette", "uvicorn", "jinja2"]
-    program = f"import sys, paceline; print([m for m in {[*extras, 'pytest', 'hypothesis']} if m in sys.modules])"
+@pytest.mark.parametrize(
+    ("program", "more"),
+    [
+        ("import paceline", ["asyncio", "msgspec", "typing", "click", "paceline.app"]),
+        ("from paceline import *", ["click", "multiprocessing", "sqlite3", "paceline.cli", "paceline.testing"]),
+        ("import paceline.cli", ["asyncio", "click", "msgspec", "paceline.app"]),
+    ],
+)
+def test_importing_paceline_loads_no_extra_and_no_test_tool(program: str, more: list[str]) -> None:
+    unwanted = ["psycopg", "psycopg_pool", "redis", "hiredis", "pysqlite3", "rich", "starlette", "uvicorn", "jinja2"]
+    unwanted += ["pytest", "hypothesis", *more]
+    program += f"; import sys; print([name for name in {unwanted} if name in sys.modules])"
     source = Path(paceline.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONPATH": str(source)}, check=True

@@ -201,5 +201,5 @@ def test_the_command_ends_with_an_error_where_there_is_no_server():
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False)
+    assert (done.returncode, "Traceback" in done.stderr) == (4, False)
     assert "refused" in done.stderr

@@ -1,8 +1,12 @@
-"""One worker process of the races: `python race_worker.py URL HOURS`, with a clock that is wrong by so many hours."""
+"""One worker process of the races: `python race_worker.py URL HOURS [NOTES]`, with a clock wrong by so many hours.
+
+Each handler notes in the file NOTES which start it belongs to.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
 from typing import Any
@@ -17,7 +21,10 @@ from paceline.stores import open_store  # noqa: E402
 
 
 async def main() -> None:
+    notes = os.open(sys.argv[3] if len(sys.argv) > 3 else os.devnull, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
     async def handler(job: Job[Any]) -> None:
+        os.write(notes, f"{job.id} {job.record.started_at} {job.task} {job.group or ''}\n".encode())
         await asyncio.sleep(0.005)
 
     store = open_store(sys.argv[1])

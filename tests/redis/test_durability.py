@@ -124,6 +124,55 @@ async def test_lost_starts_break_no_rate(new_server, start_at):
     await store.close()
 
 
+async def test_rates_are_held_when_anyone_comes_back_who_knew_the_server_before_it_forgot_everything(new_server):
+    server = new_server("--appendonly", "no")
+    older, limits = open_store(server.url), [Limit("all", Rate(5, per="4s"))]
+    await older.set_limits(limits)
+    await older.insert(jobs(*"abc"))
+    (lost, *_) = (await claim(older, 3)).jobs
+
+    server.kill()
+    server.start()
+    newer = open_store(server.url)
+    await newer.set_limits(limits)
+    await newer.insert(jobs(*"de"))
+    # Nobody who is here can know that there was an earlier life.
+    assert len((await claim(newer)).jobs) == 1
+    await older.counts("line")
+    held = await claim(newer)
+    usage = await newer.usage("all", None)
+
+    assert held.jobs == []
+    assert lost.started_at + 4_000_000 <= held.ask_again_at <= held.now + 5_000_000
+    assert REASON in (usage.hold_reason or "")
+    # Whoever else comes back holds nothing anew.
+    await older.close()
+    third = open_store(server.url)
+    assert (await claim(third)).ask_again_at == held.ask_again_at
+    await asyncio.sleep((held.ask_again_at - held.now) / 1_000_000 + 0.01)
+    assert len((await claim(newer)).jobs) == 1
+    for store in (newer, third):
+        await store.close()
+
+
+async def test_a_namespace_that_outlived_its_first_server_is_held_like_any_other(new_server):
+    server = new_server(*LOG)
+    first, missing = open_store(server.url), open_store(server.url)
+    await first.set_limits([Limit("all", Rate(5, per="1h"))])
+    await first.insert(jobs(*"abc"))
+    await claim(first)
+    await claim(missing, worker="v")
+    await first.close()
+
+    server.kill()
+    server.start()
+    fresh = open_store(server.url)
+
+    assert (await claim(fresh, worker="f")).jobs == []
+    await fresh.close()
+    await missing.close()
+
+
 async def test_a_start_that_was_forgotten_proves_nothing(new_server):
     server = new_server(*LOG, "--appendfsync", "no", "--no-appendfsync-on-rewrite", "yes")
     store = open_store(server.url)

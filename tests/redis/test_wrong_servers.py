@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
+from paceline import Concurrency, Job, Queue, Worker
 from paceline.errors import ConfigError, MissingExtra, StoreError, StoreUnavailable
 from paceline.job import NewJob
 from paceline.limits import Limit, Rate
@@ -68,15 +71,35 @@ async def test_a_user_without_rights_is_told_which(new_server):
     await store.close()
 
 
-async def test_the_rights_in_the_docs_are_enough(new_server):
-    server = new_server()
-    rights = "~{paceline:*}* +@read +@write +@connection +@blocking +fcall +function|load +function|list +info +time"
-    server.ask("ACL", "SETUSER", "app", "on", ">secret", *rights.split())
-    store = open_store(server.url.replace("redis://", "redis://app:secret@"))
+def rights_in_the_docs() -> str:
+    """The one line of the reference page that lists what a user may do."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "redis.md").read_text()
+    (found,) = re.findall(r"`(~\{paceline:\*\}\* [^`]+)`", page)
+    return found
 
-    await store.insert([NewJob("a", "line", "work")])
-    claim = await store.claim(Ask(queues=("line",), slots=1, worker="w", lease=1_000_000))
-    assert [job.id for job in claim.jobs] == ["a"]
+
+async def test_the_rights_in_the_docs_are_enough(new_server, caplog):
+    server = new_server("--appendonly", "yes")
+    server.ask("ACL", "SETUSER", "app", "on", ">secret", *rights_in_the_docs().split())
+    store = open_store(server.url.replace("redis://", "redis://app:secret@"))
+    queue = Queue("line", store=store, limits=[Rate(100, per="1s"), Limit("tenant", Concurrency(2), by="group")])
+
+    async def handler(job: Job[int]) -> int:
+        await job.progress(50)
+        return job.data
+
+    with caplog.at_level(logging.INFO, "paceline"):
+        async with Worker("line", handler, store=store, concurrency=3):
+            jobs = [await queue.add("work", number, group=f"g{number % 2}") for number in range(6)]
+            assert [await job.result(timeout=5) for job in jobs] == list(range(6))
+            waiting = await queue.add("work", 7, delay="1h")
+            await queue.pause(task="work")
+            assert len(await queue.list("completed")) == 6
+            assert "delayed" in str(await queue.explain(waiting.id))
+            await waiting.cancel()
+            await store.prune()
+            await queue.obliterate(force=True)
+    assert "NOPERM" not in caplog.text
     await store.close()
 
 

@@ -1,19 +1,58 @@
-"""The `paceline` command; one file per subcommand."""
+"""The `paceline` command; one file per subcommand. What it can do is said without importing anything."""
 
 from __future__ import annotations
 
-import click
+import sys
 
-import paceline
-from paceline.cli.demo import demo
-from paceline.cli.migrate import migrate
+from paceline import __version__
+
+COMMANDS = {
+    "demo": "Watch webhooks meet a quota: as fast as possible, then with limits.",
+    "worker": "Run the jobs of an app.",
+    "dev": "Run a worker that starts anew when a file changes.",
+    "status": "Queues, limits and how full they are, workers.",
+    "why": "Why a job waits, or what became of it.",
+    "jobs": "List jobs.",
+    "limits": "List limits, change them, hold them.",
+    "enqueue": "Add a job, or many from a file.",
+    "pause": "Start nothing of a queue, a task or a group.",
+    "resume": "Take a pause back.",
+    "retry": "Run finished jobs once more.",
+    "cancel": "Cancel jobs.",
+    "clean": "Remove jobs that ended.",
+    "migrate": "Bring the schema of a PostgreSQL database to this version.",
+    "doctor": "Versions, settings and their origin, the store's health.",
+}
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(paceline.__version__, prog_name="paceline")
 def main() -> None:
-    """A job queue that holds the pace."""
+    """Run a command."""
+    words = sys.argv[1:]
+    if words in ([], ["-h"], ["--help"]):
+        sys.stdout.write(overview())
+    elif words == ["--version"]:
+        sys.stdout.write(f"paceline, version {__version__}\n")
+    else:
+        from paceline.cli.group import group
+
+        group(prog_name="paceline")
 
 
-main.add_command(demo)
-main.add_command(migrate)
+def overview() -> str:
+    """What `paceline --help` says."""
+    lines = [
+        "Usage: paceline COMMAND [OPTIONS]",
+        "",
+        "  A job queue that holds the pace: as many starts as your limits allow, and",
+        "  never one more.",
+        "",
+        "Commands:",
+        *(f"  {name:<8} {text}" for name, text in COMMANDS.items()),
+        "",
+        "  paceline COMMAND --help says more; paceline --version the version.",
+        "",
+        "  Every command finds your app by -a jobs:app, PACELINE_APP or",
+        "  [tool.paceline] in pyproject.toml, or a store by --store URL or",
+        "  PACELINE_STORE.",
+    ]
+    return "\n".join(lines) + "\n"

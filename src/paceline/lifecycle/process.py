@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import multiprocessing
 import os
 import pickle
 import signal
 import sys
 import threading
 from collections.abc import Callable
-from multiprocessing.connection import Connection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline import codec
 from paceline.job import Job
 
-_spawn = multiprocessing.get_context("spawn")
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 
 class ChildDied(Exception):
@@ -28,8 +27,11 @@ class Child:
     """One process that runs one handler at a time."""
 
     def __init__(self) -> None:
-        self._pipe, theirs = _spawn.Pipe()
-        self._process = _spawn.Process(target=_serve, args=(theirs,), daemon=True)
+        import multiprocessing  # only those who run handlers in processes wait for it
+
+        spawn = multiprocessing.get_context("spawn")
+        self._pipe, theirs = spawn.Pipe()
+        self._process = spawn.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
 

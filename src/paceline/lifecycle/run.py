@@ -32,6 +32,14 @@ def current_job() -> Job[Any]:
     return job
 
 
+def current_jobs() -> list[Job[Any]]:
+    """The jobs whose handler runs here: none, one, or a batch."""
+    found = _current.get(None)
+    if found is None:
+        return []
+    return found if isinstance(found, list) else [found]
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """How to call a handler: `function(job)` (or `function(jobs)` for a batch)."""

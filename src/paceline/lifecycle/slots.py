@@ -19,6 +19,7 @@ from paceline.lifecycle.finish import Cancelled, HandedBack, Raised, RunEnd, Suc
 from paceline.lifecycle.pace import Pace
 from paceline.lifecycle.process import Children
 from paceline.lifecycle.run import Call, run_in_loop, run_in_process, run_in_thread
+from paceline.lifecycle.tell import tell_end, tell_start, tells
 from paceline.limits import Limit
 from paceline.stores.interface import Extended, Finish, Lease, Outcome, Store
 from paceline.verdicts import RateLimited
@@ -131,6 +132,9 @@ class Slots:
         if self.guard < NEVER:
             self._measure_lag(first, clock.now())
         clock.handler_begins()
+        if tells():
+            for job in jobs:
+                tell_start(job.record)
         run.task = asyncio.get_running_loop().create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
@@ -167,7 +171,10 @@ class Slots:
         """Note for each job of the run what the store is to write."""
         if self._batch is None and isinstance(end, Succeeded) and end.value is None and not self._is_paced:
             record = run.jobs[0].record
-            self.ended.append(Finish(id=record.id, fence=record.fence, outcome=Outcome.COMPLETED))
+            finish = Finish(id=record.id, fence=record.fence, outcome=Outcome.COMPLETED)
+            self.ended.append(finish)
+            if tells():
+                tell_end(record, finish, self._store.clock.now())
             return
         ends = [end] if self._batch is None else batch_ends(end, len(run.jobs))
         held: set[tuple[str, str | None]] = set()
@@ -185,6 +192,8 @@ class Slots:
                 held.update((hold.limit, hold.group) for hold in new)
                 finish = msgspec.structs.replace(finish, holds=new)
             self.ended.append(finish)
+            if tells():
+                tell_end(job.record, finish, self._store.clock.now())
             if self._is_paced:
                 await self._pace.ended(job.id)
 
@@ -192,7 +201,9 @@ class Slots:
         """A refusal from outside holds limits: which ones there are is read only then."""
         if isinstance(error, RateLimited):
             return await self._store.limits()
-        log.info("job %s (%s) raised", job.id, job.task, exc_info=error)
+        trace = error.__traceback__  # its first frame is ours and says nothing
+        told = (type(error), error, None if trace is None else trace.tb_next)
+        log.info("job %s (%s) raised", job.id, job.task, exc_info=told)
         return ()
 
     def _release(self, run: Run) -> None:
@@ -266,7 +277,11 @@ class Slots:
         if tasks:
             await asyncio.wait(tasks, timeout=CLEAN_UP)
         for run in list(self._runs):
-            self.ended += [decide(job.record, HandedBack(), jitter=0.0) for job in run.jobs]
+            for job in run.jobs:
+                finish = decide(job.record, HandedBack(), jitter=0.0)
+                self.ended.append(finish)
+                if tells():
+                    tell_end(job.record, finish, self._store.clock.now())
             if self._is_paced:
                 for job in run.jobs:
                     await self._pace.ended(job.id)

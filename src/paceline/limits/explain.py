@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline.clock import NEVER, Micros, to_datetime
 from paceline.durations import format_duration
-from paceline.job import ACTIVE, DELAYED, WAITING, Blocked, Explanation, JobRecord
+from paceline.job import ACTIVE, CANCELLED, DELAYED, WAITING, Blocked, Explanation, JobRecord
 from paceline.limits.kind import Kind
 
 
@@ -51,8 +51,7 @@ def explain(standing: Standing) -> Explanation:
         text = f"job {job.id} ({job.task}) has run for {_ago(now - (job.started_at or now))} on worker {job.worker}"
         return Explanation(text, [], 0, to_datetime(job.started_at or now))
     if job.state not in (WAITING, DELAYED):
-        why = f": {job.error}" if job.error else ""
-        return Explanation(f"job {job.id} is {job.state}{why}", [], 0, None)
+        return Explanation(_ended(job, now), [], 0, None)
     blocked = [_blocked(usage) for usage in standing.keys if usage.opens_at > now]
     reserved = [usage for usage in standing.keys if usage.reserved_by not in (None, job.id)]
     earliest = None if standing.paused or not standing.known else standing.earliest
@@ -73,6 +72,16 @@ def explain(standing: Standing) -> Explanation:
         when = f"; the earliest start is in {_ago(earliest - now)}"
     text = f"job {job.id} ({job.task}) is {job.state}: {'; '.join(reasons)}{when}"
     return Explanation(text, blocked, standing.ahead, None if earliest is None else to_datetime(earliest))
+
+
+def _ended(job: JobRecord, now: Micros) -> str:
+    """What became of a job: how it ended, when, in which attempt, how long it ran."""
+    ended = now if job.finished_at is None else job.finished_at
+    verb = "was cancelled" if job.state is CANCELLED else str(job.state)
+    text = f"job {job.id} ({job.task}) {verb} {_ago(now - ended)} ago"
+    if job.started_at is not None:
+        text += f" in attempt {job.attempts_made} of {job.attempts}, after it ran for {_ago(ended - job.started_at)}"
+    return f"{text}: {job.error}" if job.error else text
 
 
 def _blocked(usage: Usage) -> Blocked:

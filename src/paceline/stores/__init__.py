@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from paceline.checks import check_name
-from paceline.errors import ConfigError, MissingExtra
+from paceline.errors import ConfigError, MissingExtra, require
 from paceline.stores.interface import Store
 
 SCHEMES = (
@@ -34,8 +34,10 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
 
         return _make(SqliteStore, url, {"url": url, **options}, namespace=namespace)
     if scheme in POSTGRES:
+        url, options = _own_options(url, options, ("schema", "pooler"))
         return _make(partial(_postgres_store(), url), url, options, namespace=namespace)
     if scheme in REDIS:
+        url, options = _own_options(url, options, ("durability", "trust_restart"))
         return _make(partial(_redis_store(), url), url, options, namespace=namespace)
     raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}", option="url", value=url)
 
@@ -78,6 +80,26 @@ def _redis_store() -> Any:
         from paceline.stores.redis.store import RedisStore
 
         return RedisStore
+
+
+def _own_options(url: str, options: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """Options of ours in the query of a URL, for those who have nothing but a URL; the driver gets the rest."""
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in names:
+            found[name] = _FLAGS.get(value, value) if name in ("pooler", "trust_restart") else value
+            require(
+                name not in ("pooler", "trust_restart") or isinstance(found[name], bool), name, value, "true or false"
+            )
+    if not found:
+        return url, options
+    rest = urlencode([pair for pair in pairs if pair[0] not in names])
+    return urlunsplit(parts._replace(query=rest)), {**found, **options}
+
+
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Kind, Limit
 from paceline.limits.explain import Standing as Standing
 from paceline.limits.explain import Usage as Usage
+from paceline.stores.overview import About as About
+from paceline.stores.overview import QueueRecord as QueueRecord
 
 MAX_CRASHES = 3
 """A job that killed its worker this often fails with reason "crashed"."""
@@ -207,6 +209,8 @@ class Store(Protocol):
 
     clock: Clock
     namespace: str
+    address: str
+    """Where it lives, as it may be shown: without a password."""
     max_payload: int
     never_blocks: bool
     """True when no call ever waits for anything outside the process."""
@@ -216,6 +220,10 @@ class Store(Protocol):
 
     async def close(self) -> None:
         """Let go of everything; waiting calls end with an error."""
+
+    async def about(self) -> About:
+        """The server, its settings, and what is wrong with them."""
+        ...
 
     # a job's life
 
@@ -339,6 +347,10 @@ class Store(Protocol):
 
     async def counts(self, queue: str) -> dict[str, int]:
         """How many jobs are in each of the seven states."""
+        ...
+
+    async def queues(self) -> list[QueueRecord]:
+        """Every queue that has jobs or a pause, by name."""
         ...
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:

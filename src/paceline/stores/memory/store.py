@@ -10,7 +10,7 @@ from paceline.clock import Clock, SystemClock
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
 from paceline.job import NewJob
-from paceline.stores.interface import Inserted, StartRecord
+from paceline.stores.interface import About, Inserted, StartRecord
 from paceline.stores.steps import read
 from paceline.stores.steps.state import State
 from paceline.stores.steps.store import StepStore
@@ -22,6 +22,7 @@ class MemoryStore(StepStore):
     """Jobs and limits in this process: `memory://`. Safe to use from several threads and event loops."""
 
     never_blocks = True
+    address = "memory://"
 
     def __init__(
         self, *, namespace: str = "default", clock: Clock | None = None, max_payload: int = MAX_PAYLOAD
@@ -38,6 +39,9 @@ class MemoryStore(StepStore):
 
     async def open(self) -> None:
         return None
+
+    async def about(self) -> About:
+        return About("memory of this process", {}, ("it ends with the process: nothing survives a restart",))
 
     async def close(self) -> None:
         # What is in memory stays until the process ends: others may use the same store.

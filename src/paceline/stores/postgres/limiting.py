@@ -14,6 +14,7 @@ from paceline.job import JobRecord
 from paceline.limits import Limit
 from paceline.limits.admission import Meter, earliest_start
 from paceline.limits.rule import decode_kind, encode_kind
+from paceline.stores.address import without_password
 from paceline.stores.interface import Changed, Grant, Hold, Override, Standing, Target, Usage
 from paceline.stores.postgres.calls import Calls
 from paceline.stores.postgres.connections import Connections
@@ -30,6 +31,7 @@ class LimitCalls(ABC):
 
     def __init__(self, url: str, schema: str, namespace: str, pooler: bool, options: dict[str, Any]) -> None:
         self.schema = schema
+        self.address = without_password(url)
         self.connections = Connections(url, options, prepare=not pooler)
         self.calls = Calls(self.connections, schema)
         self.ears = shared_ears(url, schema, namespace)

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from paceline.clock import Micros
-from paceline.job import DELAYED, WAITING, Backoff, JobRecord, NewJob
+from paceline.job import DELAYED, WAITING, Backoff, JobRecord, JobState, NewJob
 from paceline.limits import Backoff as HoldBackoff
 from paceline.limits import Limit
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Finish, Hold
+from paceline.stores.interface import Finish, Hold, QueueRecord, WorkerRecord
 from paceline.stores.postgres.faults import STATES
 
 _backoff = msgspec.json.Decoder(Backoff)
@@ -165,3 +165,28 @@ def limit_of(row: dict[str, Any]) -> Limit:
     if detached:
         object.__setattr__(limit, "queues", frozenset())
     return limit
+
+
+def counts_of(numbers: Sequence[int]) -> dict[str, int]:
+    """How many jobs are in each state."""
+    counted = dict(zip(STATES, numbers, strict=True))
+    return {str(state): int(counted.get(state, 0)) for state in JobState}
+
+
+def queue_record(row: Sequence[Any]) -> QueueRecord:
+    """A queue as `queues` gives it."""
+    name, counts, groups, paused, tasks, paused_groups = row
+    return QueueRecord(
+        name=name,
+        counts=counts_of(counts),
+        groups=groups,
+        paused=paused,
+        paused_tasks=tuple(tasks),
+        paused_groups=tuple(paused_groups),
+    )
+
+
+def worker_record(row: Sequence[Any]) -> WorkerRecord:
+    """A worker as the table has it."""
+    id, queues, tasks, seen_at = row
+    return WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen_at)

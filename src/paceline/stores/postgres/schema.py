@@ -68,9 +68,13 @@ def script(schema: str, since: int = 0) -> str:
 
 async def version_of(connection: AsyncConnection[Any], schema: str) -> int:
     """The version of the schema in the database; 0 when there is none."""
-    cursor = await connection.execute("select to_regclass(%s)", (f"{schema}.version",))
-    row = await cursor.fetchone()
-    if row is None or row[0] is None:
+    # Not to_regclass: after waiting for somebody else's migration it may answer from what this session saw before.
+    cursor = await connection.execute(
+        "select from pg_class c join pg_namespace n on n.oid = c.relnamespace "
+        "where n.nspname = %s and c.relname = 'version'",
+        (schema,),
+    )
+    if await cursor.fetchone() is None:
         return 0
     cursor = await connection.execute(sql.SQL("select max(number) from {}.version").format(sql.Identifier(schema)))
     row = await cursor.fetchone()

@@ -10,24 +10,22 @@ from typing import Any
 from paceline.clock import SECOND, Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import JobNotFound, StoreUnavailable
-from paceline.job import FINISHED, JobRecord, JobState, Move, NewJob
+from paceline.job import FINISHED, JobRecord, Move, NewJob
 from paceline.stores.interface import (
     Ask,
     Claim,
     Extended,
-    Filter,
     Finish,
     Inserted,
     Lease,
     Note,
-    Standing,
-    StartRecord,
     WorkerRecord,
 )
 from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres import within as transactions
-from paceline.stores.postgres.faults import NUMBERS, STATES, as_ours, fault
+from paceline.stores.postgres.faults import as_ours, fault
 from paceline.stores.postgres.queues import QueueCalls, states_of
+from paceline.stores.postgres.reading import Reading
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
 from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET, INSERT
 from paceline.stores.server_clock import ServerClock
@@ -37,7 +35,7 @@ POLL: Micros = SECOND
 """How often somebody who waits for a job's end looks, in case nobody told."""
 
 
-class PostgresStore(QueueCalls):
+class PostgresStore(QueueCalls, Reading):
     """Jobs and limits in PostgreSQL: `postgresql://…`. Safe to use from several threads and event loops."""
 
     never_blocks = False
@@ -251,48 +249,6 @@ class PostgresStore(QueueCalls):
         assert until is not None
         await self.clock.wait(ear.event, until if deadline is None else min(until, deadline))
 
-    # reading
-
-    async def get(self, ids: Sequence[str]) -> list[JobRecord]:
-        return list(map(record, await self.calls.rows(GET, await self.space(), list(ids), self.given_now())))
-
-    async def find(self, filter: Filter) -> list[JobRecord]:
-        rows = await self.calls.rows(
-            """select r.* from paceline.records($1::int, paceline.find($1::int, $2::bigint, $3::text, $4::int,
-            $5::text, $6::text, $7::int, $8::text), coalesce($2::bigint, paceline.clock_us())) as r""",
-            await self.space(),
-            self.given_now(),
-            filter.queue,
-            None if filter.state is None else NUMBERS.get(filter.state, 0),
-            filter.task,
-            filter.group,
-            filter.limit,
-            filter.after,
-        )
-        return list(map(record, rows))
-
-    async def counts(self, queue: str) -> dict[str, int]:
-        numbers = await self.calls.value(
-            "select paceline.counts($1::int, $2::bigint, $3::text)", await self.space(), self.given_now(), queue
-        )
-        counted = dict(zip(STATES, numbers, strict=True))
-        return {str(state): int(counted.get(state, 0)) for state in JobState}
-
-    async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
-        rows = await self.calls.rows(
-            "select * from paceline.starts($1::int, $2::text, $3::bigint)", await self.space(), queue, since
-        )
-        return [StartRecord(job, at, task, group, self.cost(cost, costs)) for job, at, task, group, cost, costs in rows]
-
-    async def standing(self, job_id: str) -> Standing:
-        found = await self.calls.value(
-            "select paceline.standing($1::int, $2::bigint, $3::text)", await self.space(), self.given_now(), job_id
-        )
-        rows = await self.calls.rows(GET, await self.space(), [job_id], found["now"])
-        if not rows:
-            raise JobNotFound(job_id)
-        return self.standing_of(record(rows[0]), found)
-
     # workers
 
     async def register(self, worker: WorkerRecord) -> None:
@@ -307,16 +263,6 @@ class PostgresStore(QueueCalls):
 
     async def unregister(self, worker: str) -> None:
         await self.calls.rows("select paceline.unregister($1::int, $2::text)", await self.space(), worker)
-
-    async def workers(self) -> list[WorkerRecord]:
-        rows = await self.calls.rows(
-            "select id, queues, tasks, seen_at from paceline.worker where space = $1 order by number",
-            await self.space(),
-        )
-        return [
-            WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen)
-            for id, queues, tasks, seen in rows
-        ]
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> Sleeper:
         self.start_listening()

@@ -21,3 +21,6 @@ FINISH = """select lost, wakes, instant from paceline.finish($1::int, $2::bigint
 
 GET = """select r.* from paceline.records($1::int, paceline.seqs_of($1::int, $2::text[]),
     coalesce($3::bigint, paceline.clock_us())) as r"""
+
+ABOUT = """select current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'),
+    current_setting('max_connections'), (select count(*) from pg_stat_activity where backend_type = 'client backend')"""

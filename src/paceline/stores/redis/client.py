@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
-from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 import redis
@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from paceline.errors import ConfigError, StoreUnavailable
+from paceline.stores.address import without_password
 from paceline.stores.redis.refusals import refusal, server_error
 from paceline.stores.redis.scripts import library
 from paceline.stores.redis.wire import Broken, Wire
@@ -27,6 +28,12 @@ MOVES = 5
 
 KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
 """Steps whose answer is a promise."""
+
+
+def keepalive() -> dict[int, int]:
+    """Who vanished without a word (a cable, a firewall) is noticed within five seconds; no command is spent on it."""
+    wanted = {"TCP_KEEPIDLE": 2, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 5_000}
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
 
 
 class Client:
@@ -46,9 +53,15 @@ class Client:
                 url,
                 socket_connect_timeout=connect_timeout,
                 socket_timeout=connect_timeout,
-                **({} if url.startswith("unix") else {"socket_keepalive": True}),
+                **(
+                    {}
+                    if url.startswith("unix")
+                    else {"socket_keepalive": True, "socket_keepalive_options": keepalive()}
+                ),
                 retry=Retry(NoBackoff(), 0),
                 protocol=2,
+                # The pool counts what it ever made, and every try to find a lost server is one more.
+                max_connections=2**31,
             )
         except (ValueError, TypeError) as error:
             raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error
@@ -56,6 +69,8 @@ class Client:
         self._home = {name: place[name] for name in ("host", "port") if name in place}
         self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
         self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
+        self.when_silent: dict[asyncio.AbstractEventLoop, Callable[[], Any]] = {}
+        """What each loop does when its connection is given up because nothing comes: its other one may be as dead."""
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
 
@@ -183,6 +198,7 @@ class Client:
         with self._lock:
             for old in [old for old in self._wires if old.is_closed()]:
                 self._wires.pop(old).close()
+                self.when_silent.pop(old, None)
             self._wires[loop] = wire
         return wire
 
@@ -191,8 +207,9 @@ class Client:
         with self._lock:
             if self._threads is None:
                 self._threads = ThreadPoolExecutor(2, thread_name_prefix="paceline-connect")
-        connection = await asyncio.get_running_loop().run_in_executor(self._threads, self._connect)
-        return Wire(connection, timeout)
+        loop = asyncio.get_running_loop()
+        connection = await loop.run_in_executor(self._threads, self._connect)
+        return Wire(connection, timeout, None if timeout is None else lambda: self.when_silent.get(loop, int)())
 
     def _connect(self) -> Any:
         connection = self._pool.make_connection()
@@ -217,12 +234,3 @@ class Client:
             wire.close("the store was closed")
         if threads is not None:
             threads.shutdown(wait=False)
-
-
-def without_password(url: str) -> str:
-    """The address as it may be shown."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    place = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{place}"))

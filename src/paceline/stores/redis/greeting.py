@@ -42,7 +42,7 @@ class Greeting:
 
     async def greet(self, wire: Wire) -> None:
         """Look at the server, warn of what it cannot promise, and introduce ourselves."""
-        facts = _facts(await wire.request(b"INFO"))
+        facts = facts_of(await wire.request(b"INFO"))
         self._look_at(facts)
         safe = self._trusts or await self._loses_nothing(wire, facts)
         await self._client.load_if_missing(wire)
@@ -126,6 +126,8 @@ class Greeting:
         """True when the server answers only after it has written."""
         if facts.get("aof_enabled") != "1":
             return False
+        if facts.get("master_replid2", "").strip("0"):
+            return False  # it was a replica: what it writes is safe, what it was not sent is not
         try:
             answer = await wire.request(b"CONFIG", b"GET", b"appendfsync")
         except redis.ResponseError:
@@ -133,7 +135,8 @@ class Greeting:
         return bool(answer) and answer[-1] == b"always"
 
 
-def _facts(info: bytes) -> dict[str, str]:
+def facts_of(info: bytes) -> dict[str, str]:
+    """What INFO says, by name."""
     lines = (line.partition(":") for line in info.decode().splitlines())
     return {name: value for name, _, value in lines if value}
 

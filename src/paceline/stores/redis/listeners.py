@@ -21,8 +21,12 @@ from paceline.stores.redis.wire import Wire
 
 log = logging.getLogger("paceline.store")
 
-BLOCK = 30
+BLOCK = 60
+"""Seconds after which a sleeper that heard nothing blocks anew."""
+RENEW = 600.0
 """Seconds after which a sleeper says again that it lives; its registration lasts three times as long."""
+WATCH = 0.31
+"""Seconds that somebody who was woken has to claim, a little more than the server gives."""
 PASS_ON = 0.05
 """Seconds after which a worker that was woken and did not claim passes the word on."""
 _LENGTHS = struct.Struct(">IIII")
@@ -79,18 +83,23 @@ class Ears:
         self.waker = uuid.uuid4().hex
         self.unsaid = False
         """True when the server does not know yet what is listened for."""
+        self.told = False
+        """True when there was news since the last claim."""
         self._client = client
         self._run = run
         self._post = partial(post, "sleep")
         self._now = now
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
+        client.when_silent[self._loop] = self._listen_anew
         self._listeners: dict[RedisListener, None] = {}
         self._waiters: dict[str, list[asyncio.Future[JobRecord]]] = {}
         self._task: asyncio.Task[None] | None = None
         self._saying: asyncio.Task[None] | None = None
         self._posted: asyncio.Future[Any] | None = None
         self._passing: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._renewed_at = self._loop.time()
         self._claimed_at: dict[str, float] = {}
         self._wire: Wire | None = None
 
@@ -104,8 +113,24 @@ class Ears:
         return listener
 
     def forget(self, listener: RedisListener) -> None:
-        self._listeners.pop(listener, None)
+        if self._listeners.pop(listener, False) is None:
+            self._take_back(listener)
         self._end_if_alone()
+
+    def _take_back(self, gone: RedisListener) -> None:
+        """Nobody listens for this any more: the server forgets it, and wakes another if this one was just woken."""
+        left = {queue for listener in self._listeners for queue in listener.queues}
+        workers = [] if gone.worker is None else [gone.worker]
+        queues = [queue for queue in gone.queues if queue not in left]
+        said = {"gone": True, "waker": self.waker, "queues": queues, "workers": workers}
+        if not self._listeners and not self._waiters:
+            said["closed"] = True
+        if threading.get_ident() != self._thread or not self._loop.is_running():
+            return
+        posted = self._post(said)
+        if posted is not None:
+            # It is a kindness: whoever is woken in vain is given up after a moment.
+            posted.add_done_callback(lambda each: each.cancelled() or each.exception())
 
     def wait_for(self, job_id: str) -> asyncio.Future[JobRecord]:
         """A future for the final record of a job."""
@@ -172,7 +197,8 @@ class Ears:
 
     async def close(self) -> None:
         """The store closes: those who wait for a job get an error, sleepers look again."""
-        tasks = [task for task in (self._task, self._saying, self._passing) if task is not None]
+        every = (self._task, self._saying, self._passing, self._watching)
+        tasks = [task for task in every if task is not None]
         self._task = self._saying = None
         for task in tasks:
             task.cancel()
@@ -191,7 +217,7 @@ class Ears:
             self._reject_all()
 
     def _reject_all(self) -> None:
-        for task in (self._task, self._saying):
+        for task in (self._task, self._saying, self._watching):
             if task is not None:
                 task.cancel()
         self._task = self._saying = None
@@ -228,11 +254,12 @@ class Ears:
                         async with asyncio.timeout(BLOCK + 5):
                             found = await wire.request(b"BLPOP", key, BLOCK)
                         pause = 0.05
-                        if found is None:
-                            self.unsaid = True
-                            await self.say()
-                        else:
+                        if found is not None:
                             self._heard(found[1])
+                        elif self._loop.time() - self._renewed_at > RENEW:
+                            self._renewed_at = self._loop.time()
+                            words = (b"ZADD", self._client.head[:-4] + b"asleep", b"XX", self._now(), self.waker)
+                            await self._client.command(*words, again=True)
                 except (PacelineError, TimeoutError) as error:
                     log.info("the server is not heard: %s; trying again", error)
                 except Exception as error:
@@ -245,6 +272,11 @@ class Ears:
         finally:
             if self._wire is not None:
                 self._wire.close()
+
+    def _listen_anew(self) -> None:
+        """The server did not answer on our other connection: nobody knows whether this one still leads to it."""
+        if self._wire is not None:
+            self._wire.close("the server was silent")
 
     async def _look_again(self) -> None:
         """Words may have been missed: sleepers look, and those who wait for a job ask."""
@@ -281,8 +313,22 @@ class Ears:
                     if listener.worker == word[1]:
                         listener.heartbeat_due = True
                 self._wake_where(lambda listener: listener.worker == word[1])
+            case "watch":
+                if self._watching is None or self._watching.done():
+                    self._watching = self._loop.create_task(self._watch(word[1] * WATCH))
             case "removed":
                 self._settle(word[1], JobNotFound(word[1]))
+
+    async def _watch(self, pause: float) -> None:
+        """Another one was woken: if it dies before it claims, the server wakes the next, when somebody asks it to."""
+        try:
+            on = True
+            while on:
+                await asyncio.sleep(pause)
+                on = _decode((await self._run("watch", {}))[0])[0]
+                pause = WATCH
+        except PacelineError as error:
+            log.info("the server could not be asked who was woken: %s", error)
 
     def _pass_on(self, queue: str, heard_at: float) -> None:
         """Nobody here asked for work after the word: paused, or held by a limiter of its own. Another one may look."""
@@ -291,7 +337,7 @@ class Ears:
 
     async def _try_to_pass_on(self, queue: str) -> None:
         try:
-            await self._run("wake", {"queue": queue})
+            await self._run("wake", {"queue": queue, "waker": self.waker})
         except PacelineError as error:
             log.info("the server could not be told to wake another: %s", error)
 
@@ -301,6 +347,7 @@ class Ears:
                 self._wake(listener)
 
     def _wake(self, listener: RedisListener) -> None:
+        self.told = True
         listener.event.set()
 
     def _settle(self, job_id: str, result: JobRecord | Exception) -> None:

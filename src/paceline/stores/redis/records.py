@@ -15,7 +15,7 @@ from paceline.limits import Backoff, Kind, Limit
 from paceline.limits.admission import DEFAULT_BACKOFF
 from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Ask, Finish, Hold, Note, Override, Usage
+from paceline.stores.interface import Ask, Finish, Hold, Note, Override, StartRecord, Usage
 
 STATES = {
     1: JobState.WAITING,
@@ -73,6 +73,7 @@ class More(msgspec.Struct, array_like=True):
     logs: tuple[str, ...] = ()
 
 
+_decode = msgspec.msgpack.Decoder().decode
 _decode_body = msgspec.msgpack.Decoder(Body).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 _decode_more = msgspec.msgpack.Decoder(More).decode
@@ -175,6 +176,12 @@ def decode_job(parts: Sequence[bytes], now: Micros) -> JobRecord:
         _text(lived.worker) if lived else None,
         lived.cancel_asked if lived else False,
     )
+
+
+def decode_starts(rows: Sequence[bytes]) -> list[StartRecord]:
+    """The log of starts."""
+    found = (_decode(row) for row in rows)
+    return [StartRecord(job_id, at, task, group or None, cost) for job_id, at, task, group, cost in found]
 
 
 def _text(value: str | bool) -> str | None:
@@ -328,6 +335,12 @@ def decode_limit(said: dict[str, Any]) -> Limit:
         overrides={group: decode_parts(own["parts"]) for group, own in overrides.items()} or None,
         backoff=backoff,
     )
+
+
+def encode_override(override: Override) -> dict[str, Any]:
+    """An operator's numbers."""
+    reason = None if override.reason is None else as_text(override.reason)
+    return encode_numbers(override.kind) | {"reason": reason, "expires_at": override.expires_at}
 
 
 def decode_overrides(limits: Sequence[dict[str, Any]]) -> list[Override]:

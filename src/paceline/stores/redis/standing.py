@@ -1,4 +1,4 @@
-"""Where a job stands, from what the script saw: the earliest start is found by the kernel itself."""
+"""Where a job stands (its earliest start is found by the kernel itself), and queues and workers at a glance."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from paceline.clock import Micros
 from paceline.job import JobState
 from paceline.limits.admission import Meter, earliest_start
-from paceline.stores.interface import Standing, Usage
-from paceline.stores.redis.records import decode_jobs, decode_usage
+from paceline.stores.interface import QueueRecord, Standing, Usage, WorkerRecord
+from paceline.stores.redis.records import CODES, decode_jobs, decode_usage
 
 _decode = msgspec.msgpack.Decoder().decode
 
@@ -46,3 +46,35 @@ def _meter(usage: Usage, trial: dict[str, Any]) -> Meter:
     meter.leases = {str(number) for number in range(trial["in_flight"])}
     meter.hold_until = trial["hold_until"]
     return meter
+
+
+def decode_counts(numbers: Sequence[int]) -> dict[str, int]:
+    """How many jobs are in each state."""
+    return {str(state): numbers[CODES[state] - 1] if state in CODES else 0 for state in JobState}
+
+
+def decode_queue(said: Sequence[Any]) -> QueueRecord:
+    """A queue at a glance."""
+    name, counts, groups, paused, tasks, paused_groups = said
+    return QueueRecord(
+        name=name,
+        counts=decode_counts(counts),
+        groups=groups,
+        paused=paused,
+        paused_tasks=tuple(tasks),
+        paused_groups=tuple(paused_groups),
+    )
+
+
+def decode_workers(rows: Sequence[bytes]) -> list[WorkerRecord]:
+    """Who works, in the order they came."""
+    found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
+    return [
+        WorkerRecord(
+            id=said["id"],
+            queues=tuple(said["queues"]),
+            tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
+            seen_at=said["seen_at"],
+        )
+        for said in found
+    ]

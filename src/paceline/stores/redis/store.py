@@ -16,6 +16,7 @@ from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
+    About,
     Ask,
     Changed,
     Claim,
@@ -28,21 +29,24 @@ from paceline.stores.interface import (
     Lease,
     Note,
     Override,
+    QueueRecord,
     Standing,
     StartRecord,
     Target,
     Usage,
     WorkerRecord,
 )
+from paceline.stores.redis.about import about
+from paceline.stores.redis.adding import Adds, adds_here
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener
 from paceline.stores.redis.records import (
     CODES,
-    as_text,
     decode_jobs,
     decode_limit,
     decode_overrides,
+    decode_starts,
     decode_usage,
     encode_ask,
     encode_finish,
@@ -50,17 +54,20 @@ from paceline.stores.redis.records import (
     encode_job,
     encode_limit,
     encode_note,
-    encode_numbers,
+    encode_override,
     new_record,
 )
-from paceline.stores.redis.standing import decode_standing
+from paceline.stores.redis.resting import Rests
+from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
 from paceline.stores.server_clock import ServerClock
 
 _decode = msgspec.msgpack.Decoder().decode
 ALIVE = 300.0
 """Seconds for which a worker that holds nothing counts as seen; the server forgets it after an hour."""
-STRETCH = 5_000
-"""So many jobs are looked at in one step when a whole queue is; the server answers others in between."""
+STRETCH = 500
+"""So many jobs are moved or removed in one step when a whole queue is; the server answers others in between."""
+GLANCE = 2_000
+"""So many are looked at in one step by a search."""
 
 
 class RedisStore:
@@ -92,9 +99,12 @@ class RedisStore:
             connect_timeout=connect_timeout,
             timeout=timeout,
         )
+        self.address = self._client.shown
         self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
+        self._rests = Rests(self._client, self.clock)
         self._client.fsync = durability == "fsync"
         self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
+        self._adds: dict[asyncio.AbstractEventLoop, Adds] = {}
         self._seen: dict[str, float] = {}
 
     def __repr__(self) -> str:
@@ -104,6 +114,9 @@ class RedisStore:
         await self._client.command(b"PING", again=True)
         if self._client.fsync:
             await check_fsync(await self._client.wire(), 0)
+
+    async def about(self) -> About:
+        return about(await self._client.command(b"INFO", again=True))
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
@@ -156,6 +169,9 @@ class RedisStore:
             raise ConfigError(
                 f"within={within!r} is wrong: the Redis store has no transactions to join", option="within"
             )
+        return await adds_here(self._adds, self._insert).add(jobs)
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         encoded = [encode_job(job) for job in jobs]
         bodies = [body for _, body in encoded]
         answer = await self._run("insert", {"jobs": [said for said, _ in encoded]}, bodies, again=True)
@@ -167,19 +183,23 @@ class RedisStore:
         ]
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
-        wanted = encode_ask(ask, finishes)
         ears = self._ears.get(asyncio.get_running_loop())
+        told = bool(finishes) or (ears is not None and ears.told)
+        if not told and (nothing := await self._rests.still_nothing(ask)) is not None:
+            return nothing
+        wanted = encode_ask(ask, finishes)
         if ears is not None:
+            ears.told = False
             waker = ears.waker_for(ask.queues)
             if waker is not None:
                 wanted["waker"] = waker
         await self._greeting.claims()
         # A claim with a name gives the same answer when it is asked again.
         answer = await self._run("claim", wanted, again=bool(ask.claim_id))
-        now, again, lost, needs_room, guard, charges = _decode(answer[0])
+        now, again, lost, needs_room, guard, charges, steps = _decode(answer[0])
         self._server_clock.heard(now)
         self._greeting.heard(charges)
-        return Claim(
+        claim = Claim(
             jobs=decode_jobs(answer, now),
             now=now,
             ask_again_at=again,
@@ -187,6 +207,8 @@ class RedisStore:
             needs_room=needs_room,
             guard=guard,
         )
+        self._rests.found(ask, claim, steps)
+        return claim
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         lost: list[str] = await self._value("finish", {"finishes": [encode_finish(finish) for finish in finishes]})
@@ -273,13 +295,8 @@ class RedisStore:
         return [decode_limit(said) for said in await self._value("overrides", {}, again=True)]
 
     async def override(self, override: Override, for_: Micros | None) -> None:
-        said = encode_numbers(override.kind) | {
-            "reason": None if override.reason is None else as_text(override.reason),
-            "expires_at": override.expires_at,
-        }
-        await self._run(
-            "override", {"name": override.limit, "group": override.group, "said": said, "length": for_}, again=True
-        )
+        said = {"name": override.limit, "group": override.group, "said": encode_override(override), "length": for_}
+        await self._run("override", said, again=True)
 
     async def lift(self, limit: str, group: str | None) -> None:
         await self._run("override", {"name": limit, "group": group, "lift": True}, again=True)
@@ -299,15 +316,8 @@ class RedisStore:
     async def acquire(
         self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
     ) -> Grant:
-        wanted: dict[str, Any] = {
-            "targets": [(target.limit, target.group, target.cost) for target in targets],
-            "permit": permit,
-            "lease": lease,
-        }
-        if force:
-            wanted["force"] = True
-        if waits:
-            wanted["waits"] = True
+        asked = [(target.limit, target.group, target.cost) for target in targets]
+        wanted = {"targets": asked, "permit": permit, "lease": lease, "force": force, "waits": waits}
         await self._greeting.claims()
         granted, now, until, leased, charges = await self._value("acquire", wanted)
         self._server_clock.heard(now)
@@ -327,7 +337,7 @@ class RedisStore:
         return decode_jobs(answer, _decode(answer[0])[0])
 
     async def find(self, filter: Filter) -> list[JobRecord]:
-        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": STRETCH}
+        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": GLANCE}
         if filter.state is not None:
             wanted["state"] = CODES.get(filter.state, 0)
         found: list[JobRecord] = []
@@ -343,16 +353,16 @@ class RedisStore:
 
     async def counts(self, queue: str) -> dict[str, int]:
         numbers = await self._value("counts", {"queue": queue}, again=True)
-        return {str(state): numbers[CODES[state] - 1] if state in CODES else 0 for state in JobState}
+        return decode_counts(numbers)
+
+    async def queues(self) -> list[QueueRecord]:
+        found = [decode_queue(said) for said in await self._value("queues", {}, again=True)]
+        return sorted(found, key=lambda each: each.name)
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
         key = self._client.head[:-4] + b"starts\x1f" + queue.encode()
-        rows = [_decode(row) for row in await self._client.command(b"LRANGE", key, 0, -1, again=True)]
-        return [
-            StartRecord(job_id, at, task, group or None, cost)
-            for job_id, at, task, group, cost in rows
-            if since is None or at >= since
-        ]
+        rows = decode_starts(await self._client.command(b"LRANGE", key, 0, -1, again=True))
+        return [start for start in rows if since is None or start.at >= since]
 
     async def standing(self, job_id: str) -> Standing:
         answer = await self._run("standing", {"id": job_id}, again=True)
@@ -368,26 +378,20 @@ class RedisStore:
 
     async def unregister(self, worker: str) -> None:
         self._seen.pop(worker, None)
+        self._rests.forget(worker)
         await self._run("register", {"gone": worker}, again=True)
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self._client.command(b"HVALS", self._client.head[:-4] + b"workers", again=True)
-        found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
-        return [
-            WorkerRecord(
-                id=said["id"],
-                queues=tuple(said["queues"]),
-                tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
-                seen_at=said["seen_at"],
-            )
-            for said in found
-        ]
+        return decode_workers(rows)
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> RedisListener:
         return self._ears_here().listen(queues, worker)
 
     async def prune(self) -> int:
         total: int = 0
+        if await self._rests.nothing_to_prune():
+            return total
         while True:
             removed, more = await self._value("prune", {"most": 1000}, again=True)
             total += removed

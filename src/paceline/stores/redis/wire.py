@@ -7,6 +7,7 @@ import socket
 import ssl
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import hiredis
@@ -30,7 +31,7 @@ class Broken(StoreUnavailable):
 class Wire:
     """A socket that redis-py opened (address, password, TLS); many callers share it without waiting for each other."""
 
-    def __init__(self, connection: Any, timeout: float | None) -> None:
+    def __init__(self, connection: Any, timeout: float | None, silent: Callable[[], None] | None = None) -> None:
         self._connection = connection
         self._socket: socket.socket = connection._sock
         self._socket.setblocking(False)
@@ -40,6 +41,7 @@ class Wire:
         self._waiting: deque[asyncio.Future[Any]] = deque()
         self._unsent = bytearray()
         self._timeout = timeout
+        self._silent = silent
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
         self.broken: str | None = None
@@ -165,5 +167,7 @@ class Wire:
             return
         if self._waiting[0] is oldest:
             self.close(f"the server did not answer within {self._timeout:g} s")
+            if self._silent is not None:
+                self._silent()
         else:
             self._timer = self._loop.call_later(self._timeout / 2, self._look_for_silence, self._waiting[0])

@@ -12,8 +12,9 @@ from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
 from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
-from paceline.stores.interface import Ask, Changed, Claim, Finish, Inserted, StartRecord
+from paceline.stores.interface import About, Ask, Changed, Claim, Finish, Inserted, StartRecord
 from paceline.stores.sqlite import bulk
+from paceline.stores.sqlite.about import about
 from paceline.stores.sqlite.clock import BootClock
 from paceline.stores.sqlite.connect import DURABILITY, path_of
 from paceline.stores.sqlite.ears import Ears
@@ -53,6 +54,7 @@ class SqliteStore(StepStore):
                 option="url",
                 value=url,
             )
+        self.address = url
         self.clock = clock or BootClock()
         self.namespace = namespace
         self.max_payload = max_payload
@@ -73,6 +75,9 @@ class SqliteStore(StepStore):
 
     async def open(self) -> None:
         await self._look(_nothing)
+
+    async def about(self) -> About:
+        return await self._look(about)
 
     async def close(self) -> None:
         await self._ears.close()

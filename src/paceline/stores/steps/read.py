@@ -9,7 +9,7 @@ from paceline.errors import JobNotFound
 from paceline.job import DELAYED, FINISHED, NOT_STARTED, WAITING, JobRecord, JobState
 from paceline.limits.admission import earliest_start
 from paceline.limits.rule import cost_under
-from paceline.stores.interface import Filter, Standing, StartRecord
+from paceline.stores.interface import Filter, QueueRecord, Standing, StartRecord
 from paceline.stores.steps.lanes import Keys
 from paceline.stores.steps.limits import usage_of
 from paceline.stores.steps.line import Line
@@ -53,6 +53,26 @@ def counts(state: State, queue: str) -> dict[str, int]:
         found[DELAYED] -= due
         found[WAITING] += due
     return found
+
+
+def queues(state: State) -> list[QueueRecord]:
+    """Every queue that has jobs or a pause, by name."""
+    found = [
+        QueueRecord(
+            name=line.name,
+            counts=counts(state, line.name),
+            groups=line.groups_waiting(),
+            paused=line.paused,
+            paused_tasks=tuple(sorted(line.paused_tasks)),
+            paused_groups=tuple(sorted(line.paused_groups)),
+        )
+        for line in sorted(state.all_lines(), key=lambda line: line.name)
+    ]
+    return [each for each in found if any(each.counts.values()) or _is_paused(each)]
+
+
+def _is_paused(queue: QueueRecord) -> bool:
+    return queue.paused or bool(queue.paused_tasks or queue.paused_groups)
 
 
 def starts(state: State, queue: str, since: Micros | None) -> list[StartRecord]:

@@ -23,6 +23,7 @@ from paceline.stores.interface import (
     Lease,
     Note,
     Override,
+    QueueRecord,
     Standing,
     StartRecord,
     Target,
@@ -153,6 +154,9 @@ class StepStore(ABC):
 
     async def counts(self, queue: str) -> dict[str, int]:
         return await self._look(read.counts, queue)
+
+    async def queues(self) -> list[QueueRecord]:
+        return await self._look(read.queues)
 
     async def starts(self, queue: str, since: Micros | None) -> list[StartRecord]:
         return await self._look(read.starts, queue, since)

@@ -73,6 +73,24 @@ begin
         (select count(*) from paceline.done where queue = v_queue and state = 6)]);
 end $$;
 
+-- Every queue that has jobs or a pause.
+create function paceline.queues(p_space int, p_now bigint) returns table (name text, counts bigint[], groups bigint,
+    paused boolean, tasks text[], grps text[]) language sql volatile /* by index */ as $$
+    select * from (
+        select q.name, paceline.counts(p_space, p_now, q.name) as counts, paceline.groups_waiting(q.id), q.paused,
+            array(select t.name from paceline.task t where t.queue = q.id and t.paused order by t.name) as tasks,
+            array(select g.name from paceline.grp g where g.queue = q.id and g.paused order by g.name) as grps
+        from paceline.queue q where q.space = p_space) as o
+    where o.paused or o.tasks <> '{}' or o.grps <> '{}' or (select sum(n) from unnest(o.counts) as n) > 0
+    order by o.name
+$$;
+
+create function paceline.groups_waiting(p_queue int) returns bigint language sql volatile /* by index */ as $$
+    select count(*) from (select g.name from paceline.grp g
+            where g.queue = p_queue and exists (select from paceline.lanes_of(g.id) as l where l.waiting > 0)
+        union select coalesce(a.grp, '') from paceline.arrival a where a.queue = p_queue and a.what = 0) as n
+$$;
+
 create function paceline.starts(p_space int, p_queue text, p_since bigint)
 returns table (job text, at bigint, task text, grp text, cost bigint, costs text) language sql stable /* by index */ as $$
     select t.job, s.at, t.task, t.grp, t.cost, s.cost_maps[t.place]::text
@@ -132,9 +150,7 @@ begin
         'known', not exists (select from paceline.worker w where w.space = p_space and v_queue.name = any (w.queues))
             or exists (select from paceline.worker w where w.space = p_space and v_queue.name = any (w.queues)
                 and (w.tasks is null or v_job.task = any (w.tasks))),
-        'groups', (select count(*) from (select g.name from paceline.grp g
-                where g.queue = v_queue.id and exists (select from paceline.lanes_of(g.id) as l where l.waiting > 0)
-            union select coalesce(a.grp, '') from paceline.arrival a where a.queue = v_queue.id and a.what = 0) as n),
+        'groups', paceline.groups_waiting(v_queue.id),
         'queue', v_queue.name);
 end $$;
 

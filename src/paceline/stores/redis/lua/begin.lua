@@ -1,6 +1,6 @@
 -- What every step begins with: its arguments, the namespace's head, the time, and how it says no.
 -- A server lends its functions to a step only while it runs, and looking for one costs as much as calling it.
-local call, pack, unpack_one, to_bytes, from_bytes, format, sub
+local call, pack, unpack_one, unpack_from, to_bytes, from_bytes, format, sub
 local ipairs, pairs, next, type, tonumber, tostring, unpack, error, pcall
 local floor, ceil, abs, max, min, concat, remove_at, sort, find_text, match_text, each_match
 
@@ -11,8 +11,11 @@ local function borrow()
   floor, ceil, abs, max, min = math.floor, math.ceil, math.abs, math.max, math.min
   concat, remove_at, sort = table.concat, table.remove, table.sort
   find_text, match_text, each_match = string.find, string.match, string.gmatch
-  call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+  call, pack, unpack_one, unpack_from = redis.call, cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_one
   to_bytes, from_bytes, format, sub = struct.pack, struct.unpack, string.format, string.sub
+  -- Collect when there is ten times as much as is in use, which is about a megabyte: what is in use, this library above
+  -- all, is looked at each time.
+  lent.collectgarbage('setpause', 1000)
 end
 
 local SEP = '\31' -- no name has control characters, so joined names stay apart
@@ -33,6 +36,9 @@ local function new_head()
     next_expiry = NEVER, -- when the first operator's word ends
     longest = 60000000, -- how far back a decision can look
     guard = NEVER,
+    steps = 0, -- steps that may have changed what a claim gives
+    pruned_steps = -1, -- the same when the last prune left nothing to do before `prune_due`
+    prune_due = 0,
     reserved = {}, -- keys whose room is kept for a big job, in order: {name, group}
     awaiting = {}, -- permits that room is kept for
   }
@@ -41,19 +47,34 @@ end
 -- The head is written by every step: the numbers that always change as a list, the rest only where there is any.
 local function encode_head()
   local rest = false
-  if head.lost_at or head.run_id or #head.reserved > 0 or next(head.awaiting) then
+  local watched = head.watched_until and head.watched_until > now
+  if head.lost_at or head.woken or watched or #head.reserved > 0 or next(head.awaiting) then
     rest = {
       reserved = head.reserved,
       awaiting = head.awaiting,
-      run_id = head.run_id,
       lost_at = head.lost_at,
       charges_then = head.charges_then,
       missing = head.missing,
+      woken = head.woken,
+      watched_until = head.watched_until,
     }
   end
-  local numbers = { head.latest, head.orders, head.fences, head.epochs, head.charges, head.next_expiry, head.longest }
-  numbers[8], numbers[9] = head.guard, rest and pack(rest)
-  return pack(numbers)
+  return pack({
+    head.latest,
+    head.orders,
+    head.fences,
+    head.epochs,
+    head.charges,
+    head.next_expiry,
+    head.longest,
+    head.guard,
+    rest,
+    head.run_id or false,
+    head.steps,
+    head.pruned_steps,
+    head.prune_due,
+    head.is_newborn or false,
+  })
 end
 
 local function decode_head(blob)
@@ -64,12 +85,38 @@ local function decode_head(blob)
   local said = unpack_one(blob)
   found.latest, found.orders, found.fences, found.epochs, found.charges = said[1], said[2], said[3], said[4], said[5]
   found.next_expiry, found.longest, found.guard = said[6], said[7], said[8]
+  found.run_id, found.steps, found.pruned_steps, found.prune_due = said[10] or nil, said[11], said[12], said[13]
+  found.is_newborn = said[14] or nil
   if said[9] then
-    for name, value in pairs(unpack_one(said[9])) do
+    for name, value in pairs(said[9]) do
       found[name] = value
     end
   end
   return found
+end
+
+-- A table for this step: the one of the step before if that left nothing in it. Making tables is what costs most.
+local function empty(before)
+  return before and next(before) == nil and before or {}
+end
+
+-- The head as the last step left it: as long as its text is the same it need not be read anew.
+local kept_head, kept_text, kept_key
+
+local function read_head()
+  local text = call('GET', head_key)
+  if text and text == kept_text and head_key == kept_key then
+    head = kept_head
+  else
+    head = decode_head(text)
+  end
+  kept_text = nil -- until this step has ended well
+end
+
+local function write_head()
+  local text = encode_head()
+  call('SET', head_key, text)
+  kept_head, kept_text, kept_key = head, text, head_key
 end
 
 -- What a call holds in its hands begins empty.
@@ -85,7 +132,7 @@ local function begin(keys, given)
   args, words = unpack_one(given[1]), given
   head_key = keys[1]
   prefix = sub(head_key, 1, -5)
-  head = decode_head(call('GET', head_key))
+  read_head()
   if args.now then
     now = args.now -- a test moves the clock
   else
@@ -147,6 +194,9 @@ end
 -- Commands with many arguments, in pieces that the Lua stack can hold.
 local function call_many(command, key, list, step)
   step = step or 1000
+  if #list == 0 then
+    return
+  end
   for first = 1, #list, step do
     call(command, key, unpack(list, first, min(first + step - 1, #list)))
   end

@@ -1,6 +1,6 @@
 -- The choice of the next job to start: whose turn it is, and whether all limits of the head of its lane admit it.
 local choosing
-resets[#resets + 1] = function()
+local function begin_choosing()
   choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {} }
 end
 

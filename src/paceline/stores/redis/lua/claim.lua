@@ -7,7 +7,7 @@ local function give(started, lost, again, guard)
     ids[place] = row.id
   end
   rows.load_more(ids)
-  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges })
+  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges, head.steps })
   for _, row in ipairs(started) do
     rows.give_last(row, answer)
   end
@@ -60,6 +60,10 @@ local function log_starts(line)
 end
 
 local function work()
+  begin_choosing()
+  if head.woken and args.waker then
+    wakes.came(args.waker)
+  end
   local replayed = replay()
   if replayed then
     return give(replayed, {}, now, NEVER)
@@ -72,8 +76,8 @@ local function work()
   local asked = {}
   for place, name in ipairs(args.queues) do
     asked[place] = lines.get(name)
-    if args.tasks then
-      lines.know(asked[place], args.tasks)
+    if args.tasks and lines.know(asked[place], args.tasks) then
+      head.steps = head.steps + 1
     end
   end
   local budget = 2 * args.slots + 64
@@ -102,6 +106,9 @@ local function work()
       log_starts(line)
     end
   end
+  if #choosing.started > 0 or args.finishes or choosing.budget < 2 * args.slots + 64 then
+    head.steps = head.steps + 1
+  end
   local idle = #choosing.started < args.slots
   local again = choosing.budget <= 0 and now or ask_again_at(asked, idle)
   for _, lane in ipairs(choosing.skipped) do
@@ -119,4 +126,4 @@ local function work()
   end
   return give(choosing.started, lost, again, head.guard)
 end
-step('claim', work, EVEN_WHEN_FULL)
+step('claim', work, EVEN_WHEN_FULL, true)

@@ -3,8 +3,6 @@ local function work()
   if not lines.exists(args.queue) then
     return { pack({ 0, 0, 0, 0, 0, 0 }) }
   end
-  local counts = lines.get(args.queue).counts
-  local due = call('ZCOUNT', prefix .. 'delayed' .. SEP .. args.queue, '-inf', format('%.0f', now))
-  return { pack({ counts[1] + due, counts[2] - due, counts[3], counts[4], counts[5], counts[6] }) }
+  return { pack(counts_of(lines.get(args.queue))) }
 end
-step('counts', work, EVEN_WHEN_FULL)
+step('counts', work, EVEN_WHEN_FULL, true)

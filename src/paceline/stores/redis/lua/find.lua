@@ -31,4 +31,4 @@ local function work()
   answer[1] = pack({ now, found < args.limit and next_from })
   return answer
 end
-step('find', work, EVEN_WHEN_FULL)
+step('find', work, EVEN_WHEN_FULL, true)

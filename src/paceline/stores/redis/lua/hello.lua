@@ -16,6 +16,7 @@ local function clients_before()
 end
 
 local function nothing_was_lost()
+  head.steps = head.steps + 1
   head.lost_at, head.missing = nil, nil
   for name in pairs(limits.all()) do
     limits.opened(name)
@@ -23,10 +24,16 @@ local function nothing_was_lost()
 end
 
 local function another_life()
+  head.steps = head.steps + 1
   -- A fence that was given out and forgotten must not prove anything.
   head.fences = head.fences + LOST_FENCES
   -- The server counts borders of seconds: one second of uptime may be a moment, or nearly two.
   local first, last = now - (args.uptime + 1) * SECOND, now - max(args.uptime - 1, 0) * SECOND
+  if head.is_newborn then
+    -- Everything was forgotten, and nobody who came before this client could know. Nothing but time helps.
+    head.lost_at, head.charges_then, head.missing, head.is_newborn = last, head.charges, nil, nil
+    return
+  end
   -- A server that ran before the last thing it remembers was a replica: it may have missed things until now.
   head.lost_at = first > latest_before and last or now
   head.charges_then, head.missing = head.charges, args.keeps_a_log and clients_before() or nil
@@ -42,8 +49,12 @@ end
 
 local function work()
   if args.run_id then
-    local known = head.run_id or args.knew
-    if known and known ~= args.run_id and not args.loses_nothing then
+    if head.run_id ~= args.run_id then
+      -- A namespace that is made in this life of the server remembers no other one, but a client may.
+      head.is_newborn = not head.run_id or nil
+    end
+    local known = head.is_newborn and (args.knew or args.run_id) or head.run_id
+    if known ~= args.run_id and not args.loses_nothing then
       another_life()
     end
     head.run_id = args.run_id
@@ -61,4 +72,4 @@ local function work()
   end
   return { pack({ now, head.charges, head.lost_at or false }) }
 end
-step('hello', work, EVEN_WHEN_FULL)
+step('hello', work, EVEN_WHEN_FULL, true)

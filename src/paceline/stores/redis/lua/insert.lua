@@ -43,11 +43,73 @@ local function count_group(row, max_size)
   sizes[name] = size + 1
 end
 
+-- What jobs without unique key, cost, delay and largest size have in common when all go to one lane: {queue, class,
+-- field}; nothing when they do not.
+local function one_lane(jobs)
+  local queue, cls, field, line
+  for place, job in ipairs(jobs) do
+    local _, said = unpack_from(words[place + 1], 4)
+    if job[2] or job[3] ~= 0 or job[4] or said[5] ~= 1 or said[7] then
+      return nil
+    end
+    if place == 1 then
+      queue, field = said[1], said[3] or ''
+      line = lines.get(queue)
+      cls = line.class_of_task[said[2]]
+    end
+    if not cls or said[1] ~= queue or (said[3] or '') ~= field or line.class_of_task[said[2]] ~= cls then
+      return nil
+    end
+    job[6] = said[4]
+  end
+  return line, cls, field
+end
+
+-- Most jobs join a lane in which others wait already: then nothing changes but the number of those who wait. The lane
+-- must be the only one of its group; one that is blocked may open for a new head, and goes the long way like all others.
+local function join(jobs, ids)
+  local line, cls, field = one_lane(jobs)
+  local text = line and call('HGET', prefix .. 'groups' .. SEP .. line.name, field)
+  local group = text and unpack_one(text)
+  if not group or #group ~= 10 or group[5] ~= cls.id or group[6] == 2 or group[9] == 0 then
+    return nil
+  end
+  local found, seen = read_many('HMGET', prefix .. 'jobs', ids), {}
+  for place, id in ipairs(ids) do
+    if found[place] or seen[id] then
+      return nil
+    end
+    seen[id] = true
+  end
+  local number, orders, bodies, index, members = #ids, {}, {}, {}, {}
+  for place, job in ipairs(jobs) do
+    local id, first, second = job[1], 2 * place - 1, 2 * place
+    head.orders = head.orders + 1
+    local order = job[5] and -head.orders or head.orders
+    orders[place] = order
+    bodies[first], bodies[second] = id, to_bytes('>ddd', order, now, now) .. words[place + 1]
+    index[first], index[second] = format('%.0f', head.orders), id
+    members[first], members[second] = job[6], lanes.place(order, id)
+  end
+  call_many('HSET', prefix .. 'jobs', bodies)
+  call_many('ZADD', prefix .. 'index' .. SEP .. line.name, index)
+  call_many('ZADD', lanes.key(line, cls, field), members)
+  group[3], group[4], group[9] = group[3] + number, group[4] + number, group[9] + number
+  call('HSET', prefix .. 'groups' .. SEP .. line.name, field, pack(group))
+  line.counts[1], cls.waiting = line.counts[1] + number, cls.waiting + number
+  wakes.queue(line.name)
+  return { pack({ now, orders }) }
+end
+
 local function work()
   local ids, orders, answer = {}, {}, { '' }
   added, by_unique, sizes = {}, {}, {}
   for place, job in ipairs(args.jobs) do
     ids[place] = job[1]
+  end
+  local joined = join(args.jobs, ids)
+  if joined then
+    return joined
   end
   rows.load(ids)
   for place, job in ipairs(args.jobs) do

@@ -11,12 +11,21 @@ local function place_of(filed, field)
   return to_bytes('>I8', filed) .. field
 end
 
+function lanes.key(line, cls, field)
+  return prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. field
+end
+
+-- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
+function lanes.place(order, id)
+  return to_bytes('>I8', order + 4503599627370496) .. id
+end
+
 local function new_lane(line, cls, group)
   return {
     line = line,
     cls = cls,
     group = group,
-    key = prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. group.field,
+    key = lanes.key(line, cls, group.field),
     state = READY,
     till = 0,
     filed = 0,
@@ -551,6 +560,14 @@ local function note_filing(lane, changes)
   local ready = lane.jobs > 0 and lane.state == READY and lane.group.filed or 0
   local blocked = lane.jobs > 0 and lane.state == BLOCKED and lane.filed or 0
   local parked = lane.jobs > 0 and lane.state == PARKED
+  if
+    lane.was_ready == ready
+    and lane.was_blocked == blocked
+    and (blocked == 0 or lane.was_till == lane.till)
+    and (lane.was_parked or false) == parked
+  then
+    return
+  end
   local into = changes[cls]
   if not into then
     into = { line = lane.line, ready = {}, not_ready = {}, blocked = {}, not_blocked = {}, parked = {}, not_parked = {} }
@@ -605,9 +622,10 @@ end
 function lanes.save()
   local changes = {}
   for _, line in pairs(lines.held) do
-    local kept, gone, idle, not_idle = {}, {}, {}, {}
+    local kept, gone, idle, not_idle
     for field, group in pairs(line and line.groups or {}) do
       if group.dirty then
+        kept, gone, idle, not_idle = kept or {}, gone or {}, idle or {}, not_idle or {}
         local flat = save_group(group, changes)
         if group.forgotten and group.size == 0 then
           gone[#gone + 1] = field
@@ -624,7 +642,7 @@ function lanes.save()
         group.forgotten = false
       end
     end
-    if #kept > 0 or #gone > 0 then
+    if kept then
       local key = prefix .. 'groups' .. SEP .. line.name
       call_many('HSET', key, kept)
       call_many('HDEL', key, gone)
@@ -633,7 +651,9 @@ function lanes.save()
       call_many('SREM', key, not_idle)
     end
     for _, cls in pairs(line and line.classes or {}) do
-      cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
+      if cls.heap[1] or cls.ready.read > 0 then
+        cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
+      end
     end
   end
   for cls, into in pairs(changes) do

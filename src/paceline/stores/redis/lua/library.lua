@@ -1,13 +1,26 @@
--- All parts and all steps; each is a file of its own.
+-- All parts and all steps; each is a file of its own. A chunk of Lua has room for 200 local names: parts that others
+-- know by their table alone keep theirs to themselves.
 -- include: begin
 -- include: kinds
--- include: meters
--- include: limits
--- include: rows
+do
+  -- include: meters
+end
+do
+  -- include: limits
+end
+do
+  -- include: rows
+end
 -- include: lanes
--- include: lines
--- include: wakes
--- include: runs
+do
+  -- include: lines
+end
+do
+  -- include: wakes
+end
+do
+  -- include: runs
+end
 -- include: choosing
 -- include: manage
 -- include: looking
@@ -73,6 +86,9 @@ do
   -- include: prune
 end
 do
+  -- include: queues
+end
+do
   -- include: register
 end
 do
@@ -95,4 +111,7 @@ do
 end
 do
   -- include: wake
+end
+do
+  -- include: watch
 end

@@ -1,6 +1,6 @@
 -- The limits by name: which rules a task meets, with which numbers, and what operators said.
 resets[#resets + 1] = function()
-  limits.held, limits.written, limits.complete = {}, {}, false
+  limits.held, limits.written, limits.complete = empty(limits.held), empty(limits.written), false
 end
 
 function limits.find(name)
@@ -63,7 +63,7 @@ savers[#savers + 1] = function()
   for name, limit in pairs(limits.written) do
     call('HSET', prefix .. 'limits', name, pack(limit))
   end
-  limits.written = {}
+  limits.written = empty(limits.written)
 end
 
 -- The numbers of one key: the operator's word first, then what code declared.
@@ -183,7 +183,14 @@ function limits.declare(declared)
   local changed, widened = {}, false
   for _, limit in ipairs(wanted) do
     local old = limits.find(limit.name)
-    local found = old and meters.of(limit.name)
+    local differs = old
+      and (
+        old.text ~= limit.text
+        or old.overrides_text ~= limit.overrides_text
+        or old.backoff_text ~= limit.backoff_text
+      )
+    -- Under their old numbers; whoever declares what is known, as every worker does that starts, reads none of them.
+    local found = differs and meters.of(limit.name)
     widened = widened or not old or old.scope ~= limit.scope
     if old then
       limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
@@ -193,14 +200,7 @@ function limits.declare(declared)
       limit.order, limit.epoch, limit.said = head.epochs, head.epochs, {}
     end
     write(limit)
-    if
-      old
-      and (
-        old.text ~= limit.text
-        or old.overrides_text ~= limit.overrides_text
-        or old.backoff_text ~= limit.backoff_text
-      )
-    then
+    if differs then
       changed[#changed + 1] = { old = old, new = limit }
       renew(limit, found)
     end

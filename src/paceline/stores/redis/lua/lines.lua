@@ -5,9 +5,49 @@ resets[#resets + 1] = function()
 end
 
 local function with_lists(cls, waiting)
-  cls.waiting = waiting or 0
-  cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
+  cls.waiting, cls.meters = waiting or 0, nil
+  if not cls.ready or cls.heap[1] or cls.ready.read > 0 then
+    cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
+  end
   return cls
+end
+
+-- The classes of a queue by number, by meaning and by task; made once for as long as nobody changes the queue.
+local function with_maps(said)
+  if not said.by_id then
+    said.by_id, said.by_signature, said.class_of_task = {}, {}, {}
+    for _, cls in ipairs(said.classes) do
+      said.by_id[cls.id], said.by_signature[cls.signature] = cls, cls
+      for task in pairs(cls.tasks) do
+        said.class_of_task[task] = cls
+      end
+    end
+  end
+  return said
+end
+
+local function new_line(name, said, text)
+  local line = {
+    name = name,
+    groups = {},
+    redefined = false,
+    text = text, -- its numbers as they stand in the store
+    paused = said.paused,
+    paused_tasks = said.paused_tasks,
+    paused_groups = said.paused_groups,
+    tasksets = said.tasksets,
+    tasksets_made = said.tasksets_made,
+    classes_made = said.classes_made,
+    classes = said.by_id,
+    by_signature = said.by_signature,
+    class_of_task = said.class_of_task,
+  }
+  local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
+  line.virtual_time, line.filings, line.counts = numbers[1], numbers[2], numbers[3]
+  for _, cls in pairs(line.classes) do
+    with_lists(cls, numbers[4][cls.id])
+  end
+  return line
 end
 
 -- The queue of this name, made when first needed.
@@ -16,35 +56,23 @@ function lines.get(name)
   if line then
     return line
   end
-  local blob = call('HGET', prefix .. 'queues', name)
-  local said = blob and decode_once('queue', name, blob)
-    or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
-  line = {
-    name = name,
-    groups = {},
-    redefined = not blob,
-    paused = said.paused,
-    paused_tasks = said.paused_tasks,
-    paused_groups = said.paused_groups,
-    tasksets = said.tasksets,
-    tasksets_made = said.tasksets_made,
-    classes_made = said.classes_made,
-  }
-  local numbers = call('HGET', prefix .. 'numbers', name)
-  numbers = numbers and unpack_one(numbers) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
-  line.virtual_time, line.filings, line.counts = numbers[1], numbers[2], numbers[3]
-  local classes = {}
-  line.class_of_task, line.by_signature = {}, {}
-  for _, cls in ipairs(said.classes) do
-    cls.meters = nil
-    with_lists(cls, numbers[4][cls.id])
-    classes[cls.id] = cls
-    line.by_signature[cls.signature] = cls
-    for task in pairs(cls.tasks) do
-      line.class_of_task[task] = cls
+  local blob, text = call('HGET', prefix .. 'queues', name), call('HGET', prefix .. 'numbers', name)
+  local said = with_maps(
+    blob and decode_once('queue', name, blob)
+      or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
+  )
+  line = said.line
+  if line and text and line.text == text then
+    -- As the last step left it.
+    line.groups, line.started = empty(line.groups), nil
+    for _, cls in pairs(line.classes) do
+      with_lists(cls, cls.waiting)
     end
+  else
+    line = new_line(name, said, text)
+    line.redefined = not blob
+    said.line = line
   end
-  line.classes = classes
   lines.held[name] = line
   return line
 end
@@ -77,7 +105,11 @@ savers[#savers + 1] = function()
       for id, cls in pairs(line.classes) do
         waiting[id] = cls.waiting
       end
-      call('HSET', prefix .. 'numbers', name, pack({ line.virtual_time, line.filings, line.counts, waiting }))
+      local text = pack({ line.virtual_time, line.filings, line.counts, waiting })
+      if text ~= line.text then
+        call('HSET', prefix .. 'numbers', name, text)
+        line.text = text
+      end
       if line.redefined then
         forget_decoded()
         local classes = {}
@@ -256,15 +288,16 @@ function lines.reclassify_all()
   wakes.all()
 end
 
--- The number of a set of tasks that a worker knows; a new one makes classes of its own.
+-- A worker knows this set of tasks; a new one makes classes of its own, and true is said.
 function lines.know(line, set)
-  if not line.tasksets[set] then
-    line.tasksets_made = line.tasksets_made + 1
-    line.tasksets[set] = line.tasksets_made
-    line.redefined = true
-    lines.reclassify(line)
+  if line.tasksets[set] then
+    return false
   end
-  return line.tasksets[set]
+  line.tasksets_made = line.tasksets_made + 1
+  line.tasksets[set] = line.tasksets_made
+  line.redefined = true
+  lines.reclassify(line)
+  return true
 end
 
 -- jobs

@@ -37,6 +37,21 @@ local function over_under(meter)
   return number
 end
 
+-- How many jobs of a queue are in each state.
+local function counts_of(line)
+  local counts = line.counts
+  local due = call('ZCOUNT', prefix .. 'delayed' .. SEP .. line.name, '-inf', format('%.0f', now))
+  return { counts[1] + due, counts[2] - due, counts[3], counts[4], counts[5], counts[6] }
+end
+
+local function groups_waiting(line)
+  local number = 0
+  for _, blob in ipairs(call('HVALS', prefix .. 'groups' .. SEP .. line.name)) do
+    number = number + (unpack_one(blob)[3] > 0 and 1 or 0)
+  end
+  return number
+end
+
 local function usage_of(meter, cost, waiting)
   local in_flight = meter.in_flight
   meter.in_flight = in_flight - over_under(meter)

@@ -1,6 +1,6 @@
 -- One key of a limit: the states of its kinds, the leases under it, the hold, a big job's reservation.
 resets[#resets + 1] = function()
-  meters.held = {}
+  meters.held = empty(meters.held)
 end
 
 local function meter_key(name)
@@ -160,6 +160,9 @@ local function forget_after(meter)
 end
 
 savers[#savers + 1] = function()
+  if next(meters.held) == nil then
+    return
+  end
   local idle = {}
   for name, cache in pairs(meters.held) do
     local fields = {}

@@ -18,4 +18,4 @@ local function work()
   end
   return { pack(lost) }
 end
-step('note', work)
+step('note', work, nil, true)

@@ -56,6 +56,14 @@ local function forget_the_silent(all_lines)
   wakes.forget_stale(all_lines)
 end
 
+-- When there will be something to remove, if nothing happens until then.
+local function next_due()
+  local at = now + 600000000
+  local kept = call('ZRANGEBYSCORE', prefix .. 'done', instant(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local idle = call('ZRANGE', prefix .. 'idle', 0, 0, 'WITHSCORES')
+  return min(at, tonumber(kept[2] or at), tonumber(idle[2] or at))
+end
+
 local function work()
   local ids = call('ZRANGEBYSCORE', prefix .. 'done', '-inf', format('(%.0f', now), 'LIMIT', 0, args.most)
   rows.load(ids)
@@ -80,6 +88,8 @@ local function work()
     end
   end
   local forgotten = forget_idle_meters()
-  return { pack({ removed, #ids == args.most or forgotten == args.most }) }
+  local more = #ids == args.most or forgotten == args.most
+  head.pruned_steps, head.prune_due = more and -1 or head.steps, next_due()
+  return { pack({ removed, more }) }
 end
-step('prune', work, EVEN_WHEN_FULL)
+step('prune', work, EVEN_WHEN_FULL, true)

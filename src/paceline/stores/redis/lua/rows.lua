@@ -7,19 +7,8 @@ end
 
 local WAITS, ACTIVE, COMPLETED, FAILED, CANCELLED = 1, 3, 4, 5, 6
 
-local function set_head(row, said)
-  row.queue, row.task, row.group, row.priority = said[1], said[2], said[3], said[4]
-  row.cost, row.keep, row.unique, row.unique_ttl = said[5], said[6], said[7], said[8]
-end
-
-local function set_body(row, body)
-  local order, created_at, due_at, length = from_bytes('>dddI4', body)
-  set_head(row, unpack_one(sub(body, 29, 28 + length)))
-  row.body, row.order, row.created_at = body, order, created_at
-  return due_at
-end
-
-local function new_row(id)
+-- A job that waits; one table with room for all that is ever said of it, because tables that grow are made anew.
+local function new_row(id, said, body, order, created_at, due_at)
   return {
     id = id,
     state = WAITS,
@@ -28,18 +17,31 @@ local function new_row(id)
     returns = 0,
     fence = 0,
     lease_until = 0,
-    due_at = 0,
-    order = 0,
-    created_at = 0,
-    body = false,
-    queue = false,
-    task = false,
-    priority = 0,
-    cost = 1,
+    due_at = due_at,
+    order = order,
+    created_at = created_at,
+    body = body,
+    queue = said[1],
+    task = said[2],
+    group = said[3],
+    priority = said[4],
+    cost = said[5],
+    keep = said[6],
+    unique = said[7],
+    unique_ttl = said[8],
     dirty = false,
-    started_at = nil,
-    worker = nil,
   }
+end
+
+local NOTHING = {}
+
+local function set_body(row, body)
+  local order, created_at, due_at = from_bytes('>ddd', body)
+  local _, said = unpack_from(body, 28)
+  row.queue, row.task, row.group, row.priority = said[1], said[2], said[3], said[4]
+  row.cost, row.keep, row.unique, row.unique_ttl = said[5], said[6], said[7], said[8]
+  row.body, row.order, row.created_at = body, order, created_at
+  return due_at
 end
 
 -- The run also says what the end of a run has to know, so that the body need not be read then.
@@ -54,33 +56,41 @@ local function set_run(row, run)
 end
 
 local function decode(id, body, run)
-  local row = new_row(id)
-  local due_at = set_body(row, body)
+  local order, created_at, due_at = from_bytes('>ddd', body)
+  local _, said = unpack_from(body, 28)
+  local row = new_row(id, said, body, order, created_at, due_at)
   if run then
     set_run(row, run)
-  else
-    row.due_at = due_at
   end
   return row
 end
 
--- Jobs that run, by their ids, without their bodies.
-function rows.load_runs(ids)
-  local missing = {}
-  for _, id in ipairs(ids) do
-    if rows.held[id] == nil then
-      missing[#missing + 1] = id
-    end
+local function set_more(row, blob)
+  if not blob then
+    row.more = { progress = 0, logs = {} }
+    return
   end
-  local found = read_many('HMGET', prefix .. 'runs', missing)
-  for place, id in ipairs(missing) do
-    -- A job without a run may exist all the same: it has not started yet.
-    if found[place] and not rows.held[id] then
-      local row = new_row(id)
-      set_run(row, found[place])
-      rows.held[id] = row
-    end
+  local found = unpack_one(blob)
+  row.more = {
+    progress = found[1],
+    message = found[2] or nil,
+    result = found[3] or nil,
+    error = found[4] or nil,
+    logs = found[5],
+  }
+  row.has_more = true
+end
+
+-- A job that runs, without its body, from what the store has of it.
+function rows.hold_run(id, run, more)
+  local row = new_row(id, NOTHING, false, 0, 0, 0)
+  set_run(row, run)
+  if more then
+    set_more(row, more)
+  else
+    row.no_more = true
   end
+  rows.held[id] = row
 end
 
 -- The whole of a job that was read without its body.
@@ -146,10 +156,9 @@ function rows.cost_under(cost, limit)
   return cost[limit] or 1
 end
 
--- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
 function rows.place(row)
   if not row.place then
-    row.place = to_bytes('>I8', row.order + 4503599627370496) .. row.id
+    row.place = lanes.place(row.order, row.id)
   end
   return row.place
 end
@@ -180,22 +189,6 @@ function rows.seen(row)
     return row.state
   end
   return row.due_at > now and 2 or WAITS
-end
-
-local function set_more(row, blob)
-  if not blob then
-    row.more = { progress = 0, logs = {} }
-    return
-  end
-  local found = unpack_one(blob)
-  row.more = {
-    progress = found[1],
-    message = found[2] or nil,
-    result = found[3] or nil,
-    error = found[4] or nil,
-    logs = found[5],
-  }
-  row.has_more = true
 end
 
 -- Progress, message, result, error and log lines, where there are any.
@@ -233,8 +226,8 @@ end
 
 -- A job that may be added: what it says of itself.
 function rows.read_new(id, said)
-  local row = new_row(id)
-  set_head(row, unpack_one(sub(said, 5, 4 + from_bytes('>I4', said))))
+  local _, head_of = unpack_from(said, 4)
+  local row = new_row(id, head_of, false, 0, 0, 0)
   row.said = said
   return row
 end
@@ -244,7 +237,7 @@ function rows.add(row, due_at, lifo)
   head.orders = head.orders + 1
   row.order, row.created_at, row.due_at = lifo and -head.orders or head.orders, now, due_at
   row.body = to_bytes('>ddd', row.order, now, due_at) .. row.said
-  row.is_new, row.more = true, { progress = 0, logs = {} }
+  row.is_new, row.no_more = true, true
 end
 
 function rows.delete(row)
@@ -255,6 +248,9 @@ function rows.delete(row)
 end
 
 savers[#savers + 1] = function()
+  if next(rows.held) == nil and not rows.deleted then
+    return
+  end
   local bodies, written, more, no_more = {}, {}, {}, {}
   for id, row in pairs(rows.held) do
     if row then

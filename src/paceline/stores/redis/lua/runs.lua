@@ -1,6 +1,9 @@
 -- The ends of runs: free the slots, and decide where the job goes.
 resets[#resets + 1] = function()
-  runs.ended, runs.begun, runs.kept, runs.not_kept = {}, {}, {}, {}
+  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
+  runs.written, runs.results = empty(runs.written), empty(runs.results)
+  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
+  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
 end
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
@@ -22,14 +25,35 @@ end
 function runs.save_leases()
   call_many('ZREM', prefix .. 'leases', runs.ended)
   call_many('ZADD', prefix .. 'leases', runs.begun)
-  runs.ended, runs.begun = {}, {}
+  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
 end
 
 savers[#savers + 1] = function()
   runs.save_leases()
   call_many('ZREM', prefix .. 'done', runs.not_kept)
   call_many('ZADD', prefix .. 'done', runs.kept)
-  runs.kept, runs.not_kept = {}, {}
+  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
+  for queue, ids in pairs(runs.unlisted) do
+    call_many('ZREM', prefix .. 'index' .. SEP .. queue, ids)
+  end
+  if #runs.gone > 0 then
+    call_many('HDEL', prefix .. 'jobs', runs.gone)
+    call_many('HDEL', prefix .. 'runs', runs.gone)
+  end
+  call_many('HSET', prefix .. 'runs', runs.written)
+  call_many('HSET', prefix .. 'more', runs.results)
+  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
+  runs.written, runs.results = empty(runs.written), empty(runs.results)
+end
+
+-- A job leaves the list of its queue.
+function runs.unlist(queue, id)
+  local ids = runs.unlisted[queue]
+  if not ids then
+    ids = {}
+    runs.unlisted[queue] = ids
+  end
+  ids[#ids + 1] = id
 end
 
 -- When the first live lease ends, unless it is prolonged.
@@ -96,7 +120,7 @@ function runs.end_job(row, final)
   if row.keep == 0 then
     line.counts[final] = line.counts[final] - 1
     rows.delete(row)
-    call('ZREM', prefix .. 'index' .. SEP .. row.queue, row.id)
+    runs.unlist(row.queue, row.id)
   elseif row.keep then
     runs.kept[#runs.kept + 1] = instant(now + row.keep)
     runs.kept[#runs.kept + 1] = row.id
@@ -266,27 +290,84 @@ local function due_at(row, finish)
   return now + finish.after
 end
 
+-- Most runs simply complete: nobody waits for the job, it has no unique key and said nothing. Then its run is changed as
+-- it stands in the store ({state, attempts, crashes, returns, due, started, finished, fence, worker, cancel, lease, keys,
+-- queue, keep, unique}), without making a job of it. True when that was done; `runs.end_run` does the same in general.
+local function complete_plainly(finish, run)
+  local id, keys, queue, keep = finish.id, run[12], run[13], run[14]
+  if run[1] ~= 3 or run[8] ~= finish.fence or run[10] or run[15] then
+    return false
+  end
+  if keys then
+    succeeded(keys, run[6] or 0)
+    runs.free(keys)
+  end
+  runs.end_lease(runs.lease_name(run[8], 'j', id))
+  rows.held[id] = false
+  local line = lines.get(queue)
+  local counts = line.counts
+  counts[3] = counts[3] - 1
+  if lines.is_empty(line) then
+    wakes.emptied(queue)
+  end
+  if keep == 0 then
+    runs.gone[#runs.gone + 1] = id
+    runs.unlist(queue, id)
+    return true
+  end
+  counts[4] = counts[4] + 1
+  run[1], run[7], run[9], run[12] = 4, now, false, false
+  local size = #runs.written
+  runs.written[size + 1], runs.written[size + 2] = id, pack(run)
+  if finish.result then
+    size = #runs.results
+    runs.results[size + 1], runs.results[size + 2] = id, pack({ 0, false, finish.result, false, {} })
+  end
+  if keep then
+    size = #runs.kept
+    runs.kept[size + 1], runs.kept[size + 2] = instant(now + keep), id
+  end
+  return true
+end
+
+-- End one run in whatever way; false when its lease is lost.
+local function end_one(finish, row)
+  if not row or row.state ~= 3 or row.fence ~= finish.fence then
+    return false
+  end
+  for _, hold in ipairs(finish.holds or {}) do
+    runs.hold_key(hold, row.started_at)
+  end
+  local due = finish.outcome == 'retry' and due_at(row, finish) or now
+  runs.end_run(row, finish.outcome, due, finish.result, finish.error)
+  return true
+end
+
 -- End runs; returns the ids whose lease is lost, for which nothing was changed.
 function runs.finish(finishes)
   local ids, lost = {}, {}
   for place, finish in ipairs(finishes) do
     ids[place] = finish.id
-    for _, hold in ipairs(finish.holds or {}) do
-      limits.check_hold(hold)
+    if finish.holds then
+      for _, hold in ipairs(finish.holds) do
+        limits.check_hold(hold)
+      end
     end
   end
-  rows.load_runs(ids)
-  rows.load_more(ids)
-  for _, finish in ipairs(finishes) do
-    local row = rows.held[finish.id]
-    if not row or row.state ~= 3 or row.fence ~= finish.fence then
-      lost[#lost + 1] = finish.id
-    else
-      for _, hold in ipairs(finish.holds or {}) do
-        runs.hold_key(hold, row.started_at)
+  local found, said = read_many('HMGET', prefix .. 'runs', ids), read_many('HMGET', prefix .. 'more', ids)
+  local nobody_waits = not wakes.somebody_is_told()
+  for place, finish in ipairs(finishes) do
+    local id, run, done = finish.id, found[place], false
+    if rows.held[id] == nil and run then
+      if nobody_waits and not said[place] and not finish.holds and finish.outcome == 'completed' then
+        done = complete_plainly(finish, unpack_one(run))
       end
-      local due = finish.outcome == 'retry' and due_at(row, finish) or now
-      runs.end_run(row, finish.outcome, due, finish.result, finish.error)
+      if not done then
+        rows.hold_run(id, run, said[place])
+      end
+    end
+    if not done and not end_one(finish, rows.held[id]) then
+      lost[#lost + 1] = id
     end
   end
   return lost
@@ -308,6 +389,6 @@ function runs.remove(line, row)
     end
   end
   rows.delete(row)
-  call('ZREM', prefix .. 'index' .. SEP .. row.queue, row.id)
+  runs.unlist(row.queue, row.id)
   wakes.removed(row.id)
 end

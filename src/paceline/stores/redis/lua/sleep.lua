@@ -1,6 +1,7 @@
 -- A process listens: for queues, for the ends of jobs, for words about its own workers; or it does so no more.
 local function work()
   if args.gone then
+    wakes.came(args.waker, true)
     for _, queue in ipairs(args.queues) do
       call('ZREM', prefix .. 'sleep' .. SEP .. queue, args.waker)
       call('ZREM', prefix .. 'empty' .. SEP .. queue, args.waker)
@@ -20,4 +21,4 @@ local function work()
   end
   return {}
 end
-step('sleep', work, EVEN_WHEN_FULL)
+step('sleep', work, EVEN_WHEN_FULL, true)

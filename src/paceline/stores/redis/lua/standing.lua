@@ -60,14 +60,6 @@ local function dump(meter)
   return { states = states, in_flight = meter.in_flight, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
 end
 
-local function groups_waiting(line)
-  local number = 0
-  for _, blob in ipairs(call('HVALS', prefix .. 'groups' .. SEP .. line.name)) do
-    number = number + (unpack_one(blob)[3] > 0 and 1 or 0)
-  end
-  return number
-end
-
 local function work()
   local row = rows.require(args.id)
   local line = lines.get(row.queue)
@@ -96,4 +88,4 @@ local function work()
   rows.give(row, answer)
   return answer
 end
-step('standing', work, EVEN_WHEN_FULL)
+step('standing', work, EVEN_WHEN_FULL, true)

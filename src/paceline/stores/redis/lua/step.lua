@@ -5,15 +5,19 @@ local function save_all()
   for _, save in ipairs(savers) do
     save()
   end
-  call('SET', head_key, encode_head())
+  write_head()
 end
 
-local function step(name, work, flags)
+-- `looks`: the step changes nothing that a claim looks at, or says itself when it did.
+local function step(name, work, flags, looks)
   local function callback(keys, given)
     begin(keys, given)
     if now >= head.next_expiry then
       limits.expire()
       save_all()
+    end
+    if not looks then
+      head.steps = head.steps + 1
     end
     local done, answer = pcall(work)
     if not done then

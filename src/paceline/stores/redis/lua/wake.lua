@@ -1,7 +1,8 @@
 -- The sleeper that was woken for a queue did not look: one more is told.
 local function work()
+  wakes.came(args.waker)
   lines.get(args.queue)
   wakes.queue(args.queue)
   return {}
 end
-step('wake', work, EVEN_WHEN_FULL)
+step('wake', work, EVEN_WHEN_FULL, true)

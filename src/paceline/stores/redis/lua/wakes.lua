@@ -1,8 +1,9 @@
 -- Who sleeps, and how they are woken: each sleeping process blocks on a list of its own; a word in it wakes that one.
 -- A waker is such a process (one of its event loops). Its words are hints: without them everything is still correct.
-local STALE = 90000000 -- a waker that lives says so again before this time is over
+local STALE = 1800000000 -- a waker that lives says so again before this time is over
+local OVERDUE = 300000 -- who was woken and did not claim by then is dead or busy: another one is woken
 resets[#resets + 1] = function()
-  wakes.queues, wakes.empty, wakes.words = {}, {}, {}
+  wakes.queues, wakes.empty, wakes.words = empty(wakes.queues), empty(wakes.empty), empty(wakes.words)
   wakes.everybody, wakes.somebody_waits = false, nil
 end
 
@@ -19,7 +20,7 @@ function wakes.queue(name)
   if name == '' then
     wakes.everybody = true
   end
-  wakes.queues[name] = true
+  wakes.queues[name] = wakes.queues[name] or 1
 end
 
 -- A limit opened or changed: it may cover any queue.
@@ -49,7 +50,7 @@ function wakes.heartbeat(worker)
   end
 end
 
-local function somebody_waits()
+function wakes.somebody_is_told()
   if wakes.somebody_waits == nil then
     wakes.somebody_waits = call('EXISTS', prefix .. 'waiters') == 1
   end
@@ -66,7 +67,7 @@ end
 
 -- Tell those who wait for this job; its record goes along, because it may be gone when they look.
 function wakes.finished(row)
-  if not somebody_waits() then
+  if not wakes.somebody_is_told() then
     return
   end
   for waker in waiters_of(row.id) do
@@ -79,7 +80,7 @@ end
 
 -- A job is gone before it finished.
 function wakes.removed(id)
-  if not somebody_waits() then
+  if not wakes.somebody_is_told() then
     return
   end
   for waker in waiters_of(id) do
@@ -113,61 +114,135 @@ function wakes.get_up(waker, queues)
   end
 end
 
--- The first sleepers of a list that still live, at most so many; they are taken off it, and so are the dead.
+local function lives(waker, since)
+  local oldest = real_now() - STALE
+  return tonumber(since) >= oldest or tonumber(call('ZSCORE', prefix .. 'asleep', waker) or 0) >= oldest
+end
+
+-- Those who went to sleep last and still live, at most so many, and one more who may watch over them. They are taken
+-- off the list, and so are the dead. The last one is the least likely to have died since.
 local function pop(key, most)
-  local living, oldest = {}, nil
-  while #living < most do
-    local found, off = call('ZRANGE', key, 0, most == 1 and 9 or -1, 'WITHSCORES'), {}
+  local living, spare, off, from = {}, nil, {}, 0
+  while not spare do
+    local step = most < NEVER and most + 9 or NEVER
+    local found = call('ZREVRANGE', key, from, most < NEVER and from + step - 1 or -1, 'WITHSCORES')
     for place = 1, #found, 2 do
-      oldest = oldest or real_now() - STALE
-      if tonumber(found[place + 1]) < oldest then
+      if not lives(found[place], found[place + 1]) then
         off[#off + 1] = found[place]
       elseif #living < most then
         living[#living + 1] = found[place]
         off[#off + 1] = found[place]
+      else
+        spare = found[place]
+        break
       end
     end
-    if #off == 0 then
+    if #found < 2 * step then
       break
     end
-    call_many('ZREM', key, off)
+    from = from + step
   end
-  return living
+  call_many('ZREM', key, off)
+  return living, spare
+end
+
+local function forget_dead(key)
+  local found, off = call('ZRANGEBYSCORE', key, '-inf', format('(%.0f', real_now() - STALE), 'WITHSCORES'), {}
+  for place = 1, #found, 2 do
+    if not lives(found[place], found[place + 1]) then
+      off[#off + 1] = found[place]
+    end
+  end
+  call_many('ZREM', key, off)
 end
 
 -- Sleepers that did not say for long that they live.
 function wakes.forget_stale(all_lines)
-  local oldest = format('(%.0f', real_now() - STALE)
-  call('ZREMRANGEBYSCORE', prefix .. 'asleep', '-inf', oldest)
-  call('ZREMRANGEBYSCORE', prefix .. 'sleep' .. SEP, '-inf', oldest)
+  forget_dead(prefix .. 'sleep' .. SEP)
   for _, line in ipairs(all_lines) do
-    call('ZREMRANGEBYSCORE', prefix .. 'sleep' .. SEP .. line.name, '-inf', oldest)
-    call('ZREMRANGEBYSCORE', prefix .. 'empty' .. SEP .. line.name, '-inf', oldest)
+    forget_dead(prefix .. 'sleep' .. SEP .. line.name)
+    forget_dead(prefix .. 'empty' .. SEP .. line.name)
+  end
+  forget_dead(prefix .. 'asleep')
+end
+
+-- A waker that was woken has come; `gone`: it is there no more, and another one has to.
+function wakes.came(waker, gone)
+  local said = head.woken and head.woken[waker]
+  if said then
+    head.woken[waker] = nil
+    if next(head.woken) == nil then
+      head.woken = nil
+    end
+    if gone then
+      wakes.queue(said[2])
+    end
   end
 end
 
--- One sleeper is woken for a queue: if it leaves work undone, its claim wakes the next one.
-local function wake_one(queue)
+-- Who was woken and did not come in time is given up, and twice as many others are woken in its place.
+local function give_up_overdue()
+  local oldest = real_now() - OVERDUE
+  for waker, said in pairs(head.woken) do
+    if said[1] <= oldest then
+      head.woken[waker] = nil
+      wakes.queues[said[2]] = (wakes.queues[said[2]] or 0) + 2
+    end
+  end
+  if next(head.woken) == nil then
+    head.woken = nil
+  end
+end
+
+-- Look after those who were woken; true while there is somebody to wait for.
+function wakes.watch()
+  if head.woken then
+    give_up_overdue()
+  end
+  local on = head.woken ~= nil or next(wakes.queues) ~= nil
+  head.watched_until = on and real_now() + 2 * OVERDUE or nil
+  return on
+end
+
+-- One sleeper is woken for a queue: if it leaves work undone, its claim wakes the next one. It may be dead, or die
+-- before its claim: another sleeper is told to look after it, unless one does so already.
+local function wake_some(queue, number)
   local line = lines.held[queue]
   local sets = 0
   for _ in pairs(line and line.tasksets or {}) do
     sets = sets + 1
   end
   -- Where workers know different tasks, the first sleeper may be the wrong one.
-  local most = sets > 1 and NEVER or 1
-  for _, waker in ipairs(pop(prefix .. 'sleep' .. SEP .. queue, most)) do
+  local woken, spare = pop(prefix .. 'sleep' .. SEP .. queue, sets > 1 and NEVER or number)
+  for _, waker in ipairs(woken) do
     tell(waker, { 'queue', queue })
+    if spare then
+      head.woken = head.woken or {}
+      head.woken[waker] = { real_now(), queue }
+    end
+  end
+  if spare and (head.watched_until or 0) <= real_now() then
+    -- Those who went to sleep together may have died together: so the one who sleeps longest looks too, a little later.
+    local longest = call('ZRANGE', prefix .. 'sleep' .. SEP .. queue, 0, 0)[1]
+    tell(spare, { 'watch', 1 })
+    if longest ~= spare then
+      tell(longest, { 'watch', 2 })
+    end
+    head.watched_until = real_now() + 2 * OVERDUE
   end
 end
 
 function wakes.send()
+  if head.woken then
+    give_up_overdue()
+  end
   if wakes.everybody then
     for _, waker in ipairs(pop(prefix .. 'asleep', NEVER)) do
       tell(waker, { 'all' })
     end
   else
-    for queue in pairs(wakes.queues) do
-      wake_one(queue)
+    for queue, number in pairs(wakes.queues) do
+      wake_some(queue, number)
     end
   end
   for queue in pairs(wakes.empty) do
@@ -180,7 +255,8 @@ function wakes.send()
     call_many('RPUSH', key, words)
     call('EXPIRE', key, 60)
   end
-  wakes.queues, wakes.empty, wakes.words, wakes.everybody = {}, {}, {}, false
+  wakes.queues, wakes.empty, wakes.words = empty(wakes.queues), empty(wakes.empty), empty(wakes.words)
+  wakes.everybody = false
 end
 
 savers[#savers + 1] = wakes.send

@@ -1,0 +1,1 @@
+"""Paceline beside its peers, measured in one run: `make bench`."""

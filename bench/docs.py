@@ -1,0 +1,74 @@
+"""Put the figures of `bench/results/*.json` into `docs/performance.md`, and draw its pictures: `python -m bench.docs`.
+
+Figures stand in that page only between marks, `<!-- figures: name -->` and `<!-- end -->`; only this puts them there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from bench.ceiling import shares
+from bench.pictures import pictures
+from bench.report import Table
+from bench.suites import SUITES
+from bench.targets import Measured, verdicts
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PAGE = ROOT / "docs" / "performance.md"
+PICTURES = ROOT / "docs" / "pictures"
+MARKS = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def load(folder: Path = RESULTS) -> tuple[Measured, dict[str, Any]]:
+    """The results by suite, and what the last of them says about the run."""
+    measured: Measured = {}
+    about: dict[str, Any] = {}
+    for name in SUITES:
+        file = folder / f"{name}.json"
+        if file.exists():
+            content = json.loads(file.read_text())
+            measured[name], about = content["results"], content["about"]
+    return measured, about
+
+
+def render(page: str, measured: Measured, about: dict[str, Any]) -> str:
+    """The page with all figures anew."""
+    return MARKS.sub(lambda found: f"{found[1]}{figures(found[2], measured, about)}\n{found[3]}", page)
+
+
+def figures(name: str, measured: Measured, about: dict[str, Any]) -> str:
+    """`about`, `targets`, `shares`, a suite, or one store of the suite `speed`."""
+    if name == "about":
+        return _about(about)
+    if name == "targets":
+        return verdicts(measured).markdown()
+    if name == "shares":
+        return shares(measured).markdown()
+    suite, _, store = name.partition(" ")
+    results = {key: runs for key, runs in measured.get(suite, {}).items() if key.startswith(store)}
+    tables: list[Table] = import_module(f"bench.suites.{suite}").tables(results)
+    return "\n\n".join(table.markdown() for table in tables)
+
+
+def _about(about: dict[str, Any]) -> str:
+    lines = [f"| {key} | {value} |" for key, value in about.items() if isinstance(value, str | int | float)]
+    versions = ", ".join(f"{name} {number}" for name, number in about.get("versions", {}).items())
+    missing = "; ".join(about.get("missing", [])) or "nothing"
+    return "\n".join(["| | |", "|---|---|", *lines, f"| versions | {versions} |", f"| left out | {missing} |"])
+
+
+def write() -> None:
+    measured, about = load()
+    PAGE.write_text(render(PAGE.read_text(), measured, about))
+    PICTURES.mkdir(exist_ok=True)
+    for name, drawn in pictures(measured).items():
+        (PICTURES / name).write_text(drawn)
+
+
+if __name__ == "__main__":
+    write()

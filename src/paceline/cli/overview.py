@@ -1,0 +1,60 @@
+"""A store at a glance, read once: queues, limits and how full they are, workers."""
+
+from __future__ import annotations
+
+import msgspec
+
+from paceline.clock import Micros
+from paceline.limits import Limit
+from paceline.limits.explain import Usage
+from paceline.stores.interface import Override, QueueRecord, Store, WorkerRecord
+
+
+class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One limit: as declared, with the operator's word, and how full its key is."""
+
+    limit: Limit
+    usage: Usage
+    override: Override | None
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """What `status` shows."""
+
+    now: Micros
+    queues: list[QueueRecord]
+    limits: list[LimitLine]
+    workers: list[WorkerRecord]
+
+
+async def look(store: Store, group: str | None = None) -> Overview:
+    """Read everything that `status` shows."""
+    queues = await store.queues()
+    limits = await limit_lines(store, group)
+    workers = await store.workers()
+    now = max([store.clock.now(), *(line.usage.now for line in limits)])
+    return Overview(now=now, queues=queues, limits=limits, workers=workers)
+
+
+async def limit_lines(store: Store, group: str | None = None) -> list[LimitLine]:
+    """All limits by name; of a per-group limit the key of the group that was named."""
+    words = {(word.limit, word.group): word for word in await store.overrides()}
+    lines = []
+    for limit in sorted(await store.limits(), key=lambda limit: limit.name):
+        key = group if limit.by == "group" else None
+        usage = await store.usage(limit.name, key)
+        word = words.get((limit.name, key)) or words.get((limit.name, None))
+        lines.append(LimitLine(limit=limit, usage=usage, override=word))
+    return lines
+
+
+def scope(limit: Limit) -> str:
+    """Which jobs meet a limit, in words."""
+    parts = []
+    if limit.detached:
+        parts.append("code that asks for it")
+    if limit.tasks is not None:
+        parts.append("tasks " + ", ".join(sorted(limit.tasks)))
+    if limit.queues is not None:
+        parts.append("queues " + ", ".join(sorted(limit.queues)))
+    return ("each group: " if limit.by else "") + ("; ".join(parts) or "every job")

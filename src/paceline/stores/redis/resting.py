@@ -1,0 +1,91 @@
+"""Looks of workers that found nothing, and of whoever prunes: one command tells whether anything happened since."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+
+from paceline.clock import Clock
+from paceline.stores.interface import Ask, Claim
+from paceline.stores.redis.client import Client
+from paceline.stores.redis.wire import Wire
+
+LONG = 20.0
+"""Seconds after which a worker that found nothing, and was told nothing, first asks whether anything happened."""
+RECENT = 45.0
+"""Seconds for which what such a question found is good enough to put off a prune."""
+
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class Head(NamedTuple):
+    """What the server counts of its own steps."""
+
+    steps: int
+    pruned_steps: int
+    prune_due: int
+
+
+class Rest(NamedTuple):
+    """A claim that gave nothing: what was asked, and after how many steps of the server."""
+
+    asked: tuple[Any, ...]
+    steps: int
+    claim: Claim
+    wire: Wire | None
+    at: float
+
+
+class Rests:
+    """What the workers of one store know without asking. Sleepers are told of news; this is for news that got lost."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._rests: dict[str, Rest] = {}
+        self._seen: Head | None = None
+        self._seen_at = 0.0
+
+    def found(self, ask: Ask, claim: Claim, steps: int) -> None:
+        """A claim was answered."""
+        self._seen = None
+        if claim.jobs or claim.lost or claim.needs_room or claim.ask_again_at <= claim.now or self._clock.virtual:
+            self._rests.pop(ask.worker, None)
+        else:
+            self._rests[ask.worker] = Rest(_asked(ask), steps, claim, self._client.open_wire, time.monotonic())
+
+    def forget(self, worker: str) -> None:
+        self._rests.pop(worker, None)
+
+    async def still_nothing(self, ask: Ask) -> Claim | None:
+        """The same answer as the last time, if the server did nothing since then that could change it."""
+        rest = self._rests.get(ask.worker)
+        if rest is None or time.monotonic() - rest.at < LONG or rest.asked != _asked(ask):
+            return None
+        if rest.wire is not self._client.open_wire:
+            return None  # the server may have begun a new life, and count its steps anew
+        now = self._clock.now()
+        if now >= rest.claim.ask_again_at or (await self._head()).steps != rest.steps:
+            return None
+        return Claim(jobs=[], now=now, ask_again_at=rest.claim.ask_again_at, guard=rest.claim.guard)
+
+    async def nothing_to_prune(self) -> bool:
+        """True when the last prune, whoever did it, left nothing to do before some later instant."""
+        if self._clock.virtual:
+            return False
+        recent = self._seen if time.monotonic() - self._seen_at < RECENT else None
+        head = recent or await self._head()
+        return head.steps == head.pruned_steps and self._clock.now() < head.prune_due
+
+    async def _head(self) -> Head:
+        blob = await self._client.command(b"GET", self._client.head, again=True)
+        self._seen = Head(*_decode(blob)[10:13]) if blob else Head(-1, 0, 0)
+        self._seen_at = time.monotonic()
+        return self._seen
+
+
+def _asked(ask: Ask) -> tuple[Any, ...]:
+    """What the answer depends on; which of its queues a worker names first does not matter when all are empty."""
+    return frozenset(ask.queues), ask.slots, ask.tasks, ask.also, ask.room, ask.most
