@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.ceiling import shares
+from bench.ceiling import busy, shares
 from bench.pictures import pictures
 from bench.report import Table
 from bench.suites import SUITES
@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "pictures"
+BOUNDS = {"shares": shares, "busy": busy}
 MARKS = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -42,13 +43,13 @@ def render(page: str, measured: Measured, about: dict[str, Any]) -> str:
 
 
 def figures(name: str, measured: Measured, about: dict[str, Any]) -> str:
-    """`about`, `targets`, `shares`, a suite, or one store of the suite `speed`."""
+    """`about`, `targets`, `shares`, `busy`, a suite, or one store of the suite `speed`."""
     if name == "about":
         return _about(about)
     if name == "targets":
         return verdicts(measured).markdown()
-    if name == "shares":
-        return shares(measured).markdown()
+    if name in BOUNDS:
+        return BOUNDS[name](measured).markdown()
     suite, _, store = name.partition(" ")
     results = {key: runs for key, runs in measured.get(suite, {}).items() if key.startswith(store)}
     tables: list[Table] = import_module(f"bench.suites.{suite}").tables(results)
