@@ -26,15 +26,25 @@ MARKS = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL
 
 
 def load(folder: Path = RESULTS) -> tuple[Measured, dict[str, Any]]:
-    """The results by suite, and what the last of them says about the run."""
-    measured: Measured = {}
+    """The results by suite, and what they say about the run."""
+    contents = {name: json.loads(file.read_text()) for name in SUITES if (file := folder / f"{name}.json").exists()}
+    measured: Measured = {name: content["results"] for name, content in contents.items()}
     about: dict[str, Any] = {}
-    for name in SUITES:
-        file = folder / f"{name}.json"
-        if file.exists():
-            content = json.loads(file.read_text())
-            measured[name], about = content["results"], content["about"]
+    for content in contents.values():
+        about |= content["about"]
+    if doubts := provisional(list(contents.values())):
+        about = {"provisional": doubts} | about
     return measured, about
+
+
+def provisional(contents: list[dict[str, Any]]) -> str:
+    """Why these are not the results of one whole run; nothing if they are."""
+    doubts = []
+    if len({(content["about"]["measured"], content["about"]["paceline"]) for content in contents}) > 1:
+        doubts.append("put together from several runs")
+    if any(content.get("quick", True) for content in contents):
+        doubts.append("in part from quick ones, with one round")
+    return " and ".join(doubts)
 
 
 def render(page: str, measured: Measured, about: dict[str, Any]) -> str:

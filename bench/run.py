@@ -55,8 +55,8 @@ def main() -> None:
             measured[name] = runner.measure(cases, rounds[name])
             took = round(time.monotonic() - start)
             found["missing"] += runner.failed
-            content = {"about": found, "rounds": rounds[name], "seconds": took, "results": measured[name]}
-            save(folder / f"{name}.json", content)
+            facts = {"about": found, "quick": options.quick, "rounds": rounds[name], "seconds": took}
+            save(folder / f"{name}.json", facts | {"results": measured[name]})
     tell(measured, found)
     if whole:
         docs.write()
