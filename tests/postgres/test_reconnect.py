@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 
+import psycopg
 import pytest
 
 from paceline import Job, Queue, Worker
 from paceline.job import NewJob
+from paceline.limits import Concurrency, Limit
 from paceline.stores import open_store
 from paceline.stores.interface import Ask
 
@@ -84,3 +86,43 @@ async def test_a_worker_hears_again_after_its_ear_was_cut(store, sql):
     await asyncio.wait_for(listener.event.wait(), WITHIN)
     await other.close()
     listener.close()
+
+
+# transactions that are in each other's way
+
+
+async def test_claims_of_two_queues_that_meet_new_groups_in_another_order_go_on_by_themselves(store, sql):
+    await store.set_limits([Limit("tenant", Concurrency(100), by="group")])
+
+    async def work_off(queue: str, worker: str, groups: list[str]) -> int:
+        await store.insert([NewJob(f"{queue}-{group}", queue, "work", group=group) for group in groups])
+        started = 0
+        while started < len(groups):
+            # Two at a time: the keys of the later ones are made while those of the earlier ones are held.
+            order = Ask(queues=(queue,), slots=2, worker=worker, lease=60_000_000)
+            started += len((await store.claim(order)).jobs)
+        return started
+
+    for number in range(10):
+        groups = [f"{number}-{n}" for n in range(12)]
+        done = await asyncio.gather(
+            work_off(f"a{number}", "w1", groups), work_off(f"b{number}", "w2", groups[::-1]), return_exceptions=True
+        )
+        assert done == [12, 12]
+    assert (await store.usage("tenant", "0-0")).used == 2
+
+
+async def test_a_claim_that_is_chosen_to_end_a_deadlock_is_asked_again(store, url):
+    """Queue rows locked by hand in the other order: whoever is ended, the claim comes through."""
+    await store.insert([NewJob("1", "one", "work"), NewJob("2", "two", "work")])
+    ids = [await store.queue_id(name) for name in ("one", "two")]
+    async with await psycopg.AsyncConnection.connect(url) as other:
+        await other.execute("set deadlock_timeout = '60s'")  # so that the claim is the one that looks
+        await other.execute("select from paceline.queue where id = %s for update", [max(ids)])
+        both = Ask(queues=("one", "two"), slots=2, worker="w", lease=60_000_000, claim_id="c")
+        claiming = asyncio.create_task(store.claim(both))
+        await asyncio.sleep(0.3)
+        await other.execute("select from paceline.queue where id = %s for update", [min(ids)])
+        await other.rollback()
+
+        assert sorted(job.id for job in (await claiming).jobs) == ["1", "2"]

@@ -87,6 +87,29 @@ async def test_a_blocked_worker_asks_for_nothing(new_server):
     await store.close()
 
 
+async def test_declaring_what_is_known_costs_the_same_with_any_number_of_groups(new_server):
+    server = new_server()
+    store = open_store(server.url)
+    limits = [Limit("tenant", Rate(1, per="1h"), by="group"), Limit("all", Concurrency(1_000))]
+
+    async def cost() -> list[tuple[str, str]]:
+        server.ask("CONFIG", "RESETSTAT")
+        assert await store.set_limits(limits) == []
+        stats = server.ask("INFO", "commandstats").decode()
+        return sorted(re.findall(r"cmdstat_(\S+?):calls=(\d+)", stats))
+
+    await store.set_limits(limits)
+    before = await cost()
+    await store.insert([NewJob(f"{n}", "line", "work", group=f"g{n}") for n in range(500)])
+    for number in range(5):
+        await store.claim(Ask(queues=("line",), slots=100, worker="w", lease=MINUTE, claim_id=f"{number}"))
+
+    after = await cost()
+    assert after == before
+    assert dict(after)["hgetall"] == "1", "only the limits are read as a whole, not what was counted under them"
+    await store.close()
+
+
 async def test_one_arrival_wakes_one_of_many_processes(new_server):
     server = new_server()
     stores = [open_store(server.url) for _ in range(6)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ from paceline.stores.postgres.rows import hold_json, limit_json, limit_of
 from paceline.stores.server_clock import ServerClock
 
 
-class LimitCalls:
+class LimitCalls(ABC):
     """The half of the store that is about limits."""
 
     clock: Clock
@@ -42,8 +43,9 @@ class LimitCalls:
 
     # what every part shares
 
+    @abstractmethod
     async def open(self) -> None:
-        raise NotImplementedError
+        """Connect, and find or make our namespace."""
 
     async def space(self) -> int:
         """The number of our namespace; the store opens with its first use."""

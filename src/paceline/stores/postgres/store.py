@@ -10,7 +10,7 @@ from typing import Any
 from paceline.clock import SECOND, Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import JobNotFound, StoreUnavailable
-from paceline.job import FINISHED, MOVES, JobRecord, JobState, Move, NewJob
+from paceline.job import FINISHED, JobRecord, Move, NewJob
 from paceline.stores.interface import (
     Ask,
     Claim,
@@ -23,7 +23,8 @@ from paceline.stores.interface import (
 )
 from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres import within as transactions
-from paceline.stores.postgres.faults import NUMBERS, as_ours, fault
+from paceline.stores.postgres.faults import as_ours, fault
+from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
 from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
 from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET, INSERT
@@ -34,7 +35,7 @@ POLL: Micros = SECOND
 """How often somebody who waits for a job's end looks, in case nobody told."""
 
 
-class PostgresStore(Reading):
+class PostgresStore(QueueCalls, Reading):
     """Jobs and limits in PostgreSQL: `postgresql://…`. Safe to use from several threads and event loops."""
 
     never_blocks = False
@@ -190,7 +191,7 @@ class PostgresStore(Reading):
             self.given_now(),
             list(ids),
             str(move),
-            _states(move),
+            states_of(move),
             self.ears.wants_empty,
             again=False,
         )
@@ -248,64 +249,6 @@ class PostgresStore(Reading):
         assert until is not None
         await self.clock.wait(ear.event, until if deadline is None else min(until, deadline))
 
-    # a queue as a whole
-
-    async def move_all(self, queue: str, state: JobState, move: Move) -> int:
-        number, wakes = await self.calls.row(
-            "select * from paceline.move_all($1::int, $2::bigint, $3::int, $4::int, $5::text, $6::int[], $7::boolean)",
-            await self.space(),
-            self.given_now(),
-            await self.queue_id(queue),
-            NUMBERS.get(state, 0),
-            str(move),
-            _states(move),
-            self.ears.wants_empty,
-            again=False,
-        )
-        self.woken(wakes)
-        return int(number)
-
-    async def drain(self, queue: str) -> int:
-        number, wakes = await self.calls.row(
-            "select * from paceline.drain($1::int, $2::int)", await self.space(), await self.queue_id(queue)
-        )
-        self.woken(wakes)
-        return int(number)
-
-    async def clean(self, queue: str, state: JobState, older_than: Micros) -> int:
-        if state is JobState.ACTIVE:
-            raise fault({"error": "not allowed", "id": queue, "state": NUMBERS[state], "move": "clean"})
-        number, wakes = await self.calls.row(
-            "select * from paceline.clean($1::int, $2::bigint, $3::int, $4::int, $5::bigint)",
-            await self.space(),
-            self.given_now(),
-            await self.queue_id(queue),
-            NUMBERS.get(state, 0),
-            older_than,
-        )
-        self.woken(wakes)
-        return int(number)
-
-    async def obliterate(self, queue: str, force: bool) -> int:
-        number, wakes = await self.calls.row(
-            "select * from paceline.obliterate($1::int, $2::int, $3::boolean)",
-            await self.space(),
-            await self.queue_id(queue),
-            force,
-        )
-        self.woken(wakes)
-        return int(number)
-
-    async def pause(self, queue: str, task: str | None, group: str | None, paused: bool) -> None:
-        await self.calls.rows(
-            "select paceline.pause($1::int, $2::text, $3::text, $4::boolean)",
-            await self.queue_id(queue),
-            task,
-            group,
-            paused,
-        )
-        self.ears.hear([f"q{queue}"])
-
     # workers
 
     async def register(self, worker: WorkerRecord) -> None:
@@ -339,7 +282,3 @@ class PostgresStore(Reading):
 
 PRUNED = 1000
 """So many jobs one call removes, so that no transaction is long."""
-
-
-def _states(move: Move) -> list[int]:
-    return [NUMBERS[state] for state in MOVES[move] if state in NUMBERS]

@@ -33,20 +33,18 @@ class Adds:
         if len(jobs) >= MOST:
             return await self._send(jobs)
         if not self._under_way and not self._crowded:
-            return await self._alone(jobs)
+            self._under_way += 1
+            try:
+                return await self._send(jobs)
+            finally:
+                self._under_way -= 1
+                if self._calls:
+                    self._go_on()
         future: asyncio.Future[list[Inserted]] = self._loop.create_future()
         self._calls.append((jobs, future))
         if len(self._calls) == 1 and not self._under_way:
             self._loop.call_soon(self._go_on)
         return await future
-
-    async def _alone(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        self._under_way += 1
-        try:
-            return await self._send(jobs)
-        finally:
-            self._under_way -= 1
-            self._go_on()
 
     def _go_on(self) -> None:
         """Send what has gathered, in the order it came."""

@@ -17,10 +17,14 @@ class Library:
         body = _expand("library")
         self.name = "paceline_" + hashlib.sha256(body.encode()).hexdigest()[:12]
         self.text = f"#!lua name={self.name}\nlocal LIBRARY = '{self.name}'\n{body}".encode()
+        self._functions: dict[str, bytes] = {}
 
     def function(self, step: str) -> bytes:
         """The name of one step."""
-        return f"{self.name}_{step}".encode()
+        found = self._functions.get(step)
+        if found is None:
+            found = self._functions[step] = f"{self.name}_{step}".encode()
+        return found
 
 
 @cache

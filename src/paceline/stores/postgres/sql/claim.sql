@@ -50,13 +50,21 @@ $$;
 
 -- File a lane as blocked until an instant, or parked when only a finish can help.
 create function paceline.file_until(p_lane bigint, p_until bigint) returns void language plpgsql as $$
+declare
+    v_lane paceline.lane;
+    v_name text;
+    m paceline.meter;
 begin
     if p_until >= 4611686018427387904 then
         perform paceline.file_lane(p_lane, 3, null);
-        update paceline.meter m set version = m.version + 1, parked = m.parked || l.queue
-            from paceline.lane_of(p_lane) as l join paceline.class c on c.id = l.class
-            join paceline.grp g on g.id = l.grp and g.name <> '' cross join lateral paceline.keys_of(c.grouped, g.name) as k
-            where m.id = k.id and m.version = k.version and not l.queue = any (m.parked);
+        v_lane := paceline.lane_of(p_lane);
+        select g.name into v_name from paceline.grp g where g.id = v_lane.grp;
+        for m in select k.* from paceline.class c cross join lateral paceline.keys_of(c.grouped, v_name) as k
+            where c.id = v_lane.class and v_name <> '' and not v_lane.queue = any (k.parked)
+        loop
+            update paceline.meter set version = version + 1, parked = parked || v_lane.queue
+                where id = m.id and version >= m.version;
+        end loop;
     else
         perform paceline.file_lane(p_lane, 2, p_until);
     end if;
@@ -193,7 +201,7 @@ begin
         waiting = l.waiting - (l.id = h.lane)::int,
         head_priority = case when l.id = h.lane then h.priority else l.head_priority end,
         head_place = case when l.id = h.lane then h.place else l.head_place end
-        from paceline.lanes_of(h.grp) as n where l.id = n.id and l.version = n.version;
+        where l.ctid = any (paceline.lane_rows((select g.lanes from paceline.grp g where g.id = h.grp)));
     for i in 1 .. cardinality(v_meters) loop
         m := paceline.meter_at(v_meters[i]);
         update paceline.meter set version = version + 1, parts = paceline.count_start(m, v_taken[i], c.now),
@@ -684,12 +692,11 @@ begin
         end if;
     end if;
     if c.skipped <> '{}' then
-        update paceline.lane l set version = l.version + 1, state = 1 from unnest(c.skipped) as t (id),
-            lateral paceline.lane_of(t.id) as n
-            where l.id = t.id and l.version = n.version and l.state = 3 and l.waiting > 0;
+        update paceline.lane set version = version + 1, state = 1
+            where ctid = any (paceline.lane_rows(c.skipped)) and state = 3 and waiting > 0;
         perform paceline.forget_lowest(p_queues);
     end if;
-    perform paceline.log_starts(c.started, c.now);
+    v_answer.fit := paceline.log_starts(c.started, c.now);
     perform paceline.note_claim(t.id, c.now, c.opened) from unnest(p_queues) as t (id);
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
@@ -708,7 +715,6 @@ begin
     v_answer.wakes := c.wakes;
     perform paceline.tell(p_space, c.wakes);
     v_answer.seqs := c.started;
-    v_answer.fit := paceline.fitting(c.started);
     v_answer.replayed := false;
     return v_answer;
 end $$;
@@ -751,11 +757,24 @@ begin
     end if;
 end $$;
 
-create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns void language sql as $$
-    insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
-        select j.queue, p_now, array_agg(j.id order by t.place), array_agg(j.task order by t.place),
-            array_agg(j.grp order by t.place), array_agg(j.cost order by t.place),
-            case when bool_or(j.costs is not null) then array_agg(j.costs order by t.place) end
+-- Write the log of starts; gives how many of these jobs fit into an answer, because their bodies pass by here.
+create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns int language plpgsql as $$
+declare
+    v_fit int;
+begin
+    if p_seqs = '{}' then return 0; end if;
+    with begun as materialized (
+        select t.place, j.queue, j.id, j.task, j.grp, j.cost, j.costs, octet_length(j.data) + 200 as size
         from unnest(p_seqs) with ordinality as t (seq, place)
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j group by j.queue
-$$;
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+    ), logged as (
+        insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
+            select b.queue, p_now, array_agg(b.id order by b.place), array_agg(b.task order by b.place),
+                array_agg(b.grp order by b.place), array_agg(b.cost order by b.place),
+                case when bool_or(b.costs is not null) then array_agg(b.costs order by b.place) end
+            from begun b group by b.queue
+    )
+    select count(*) into v_fit from (select sum(b.size) over (order by b.place) as upto from begun b) as s
+        where s.upto <= 65536;
+    return v_fit;
+end $$;

@@ -98,8 +98,8 @@ begin
             end if;
         end loop;
     end loop;
-    update paceline.lane l set version = l.version + 1, state = 1 from paceline.lanes_in(p_queue) as n
-        where l.id = n.id and l.version = n.version and l.waiting > 0 and l.state in (2, 3);
+    update paceline.lane set version = version + 1, state = 1 where waiting > 0 and state in (2, 3)
+        and ctid = any (paceline.lane_rows(array(select unnest(lanes) from paceline.grp where queue = p_queue)));
     perform paceline.forget_lowest(array[p_queue]);
 end $$;
 
@@ -339,10 +339,11 @@ begin
             select t.grp, p_line.queue, t.name, array_agg(t.class), array_agg(t.id)
             from unnest(s_fresh, s_grp, s_name, s_class, s_lane) as t (fresh, grp, name, class, id) where t.fresh
             group by t.grp, t.name order by t.grp;
-        update paceline.grp g set classes = g.classes || s.classes, lanes = g.lanes || s.lanes
-            from (select t.grp, array_agg(t.class) as classes, array_agg(t.id) as lanes
-                from unnest(s_row, s_lane, s_class, s_grp, s_fresh) as t (row, id, class, grp, fresh)
-                where t.row is null and not t.fresh group by t.grp) as s where g.id = s.grp;
+        for i in 1 .. cardinality(s_g) loop
+            if s_row[i] is null and not s_fresh[i] then
+                update paceline.grp set classes = classes || s_class[i], lanes = lanes || s_lane[i] where id = s_grp[i];
+            end if;
+        end loop;
     end if;
     if not v_moves then return p_line; end if;
     -- Whoever inserted could not know the lane: classes changed meanwhile, or another one made it first.

@@ -24,10 +24,37 @@ declare
     v_key text;
     v_next int;
     v_old bigint;
+    v_place bigint;
+    v_lane bigint;
     v_held record;
     v_fault jsonb;
 begin
     perform paceline.expire(p_space, v_now);
+    if v_number = 1 and p_delays[1] = 0 and p_dues[1] is null and p_uniqs[1] is null and p_sizes[1] is null
+        and p_costs[1] = 1 and p_cost_maps[1] is null
+    then
+        -- The usual case, in as few statements as can be; an id that is there already goes the long way.
+        v_old := nextval('paceline.job_seq');
+        v_place := case when p_lifos[1] then -v_old else v_old end;
+        insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, timeout, backoff,
+                keep, created_at, due_at)
+            values (v_old, p_space, p_ids[1], p_queues[1], p_tasks[1], p_grps[1], p_datas[1], p_priorities[1],
+                v_place, p_attempts[1], 1, p_timeouts[1], p_backoffs[1], p_keeps[1], v_now, v_now)
+            on conflict (id, space) do nothing;
+        if found then
+            v_lane := paceline.guess_lane(p_queues[1], p_tasks[1], p_grps[1]);
+            insert into paceline.wait (lane, priority, place) values (v_lane, p_priorities[1], v_place);
+            insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
+                values (p_queues[1], 0, v_lane, p_tasks[1], p_grps[1], 1, p_priorities[1], v_place);
+            perform paceline.tell(p_space, array['q' || p_queues[1]], p_late);
+            ids := p_ids;
+            seqs := array[v_old];
+            existed := array[false];
+            instant := v_now;
+            return next;
+            return;
+        end if;
+    end if;
     -- An id that is there already, or twice in this bulk, gives the job that has it.
     select array_agg(t.place = t.first and j.seq is null order by t.place)
         into v_new

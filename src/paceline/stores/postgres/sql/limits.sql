@@ -70,16 +70,18 @@ end $$;
 create function paceline.drop_limit(p_space int, p_now bigint, p_name text) returns boolean language plpgsql /* by index */ as $$
 declare
     v_lim paceline.lim;
+    v_keys bigint[];
 begin
     perform paceline.lock_queues(p_space);
     delete from paceline.lim where space = p_space and name = p_name returning * into v_lim;
     if not found then return false; end if;
     delete from paceline.override where lim = v_lim.id;
     -- What runs is counted nowhere any more.
-    perform paceline.lock_keys(array(select id from paceline.key where lim = v_lim.id));
-    delete from paceline.spent where meter in (select id from paceline.key where lim = v_lim.id);
-    delete from paceline.meter where id in (select id from paceline.key where lim = v_lim.id);
-    delete from paceline.key where lim = v_lim.id;
+    v_keys := array(select id from paceline.key where lim = v_lim.id);
+    perform paceline.lock_keys(v_keys);
+    delete from paceline.spent where meter = any (v_keys);
+    delete from paceline.meter where id = any (v_keys);
+    delete from paceline.key where id = any (v_keys);
     perform paceline.plan(p_space);
     perform paceline.reclassify_all(p_space);
     perform paceline.tell(p_space, array['*']);

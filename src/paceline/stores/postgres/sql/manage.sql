@@ -92,25 +92,34 @@ begin
     return v_wakes || ('q' || p_job.queue);
 end $$;
 
--- Delete jobs that do not run. Needs the locks of their queues, and everything folded in.
+-- Delete jobs that do not run; each table is written once. Needs the locks of their queues, and everything folded in.
 create function paceline.remove_jobs(p_space int, p_seqs bigint[]) returns text[] language plpgsql as $$
 declare
-    v_job paceline.job;
+    v_waiting bigint[];
     v_wakes text[] := '{}';
+    v_id text;
 begin
-    for v_job in select j.* from paceline.job j where j.seq = any (p_seqs) order by j.seq loop
-        if not exists (select from paceline.lease where seq = v_job.seq)
-            and not exists (select from paceline.done where seq = v_job.seq) then
-            perform paceline.leave(v_job);
-            v_wakes := v_wakes || paceline.drop_reservations(p_space, v_job.id, false);
-        end if;
-        if v_job.uniq is not null then
-            delete from paceline.uniq where ctid in (select u.ctid from paceline.uniq u where u.queue = v_job.queue
-                and u.key = v_job.uniq and u.seq = v_job.seq for update skip locked);
-        end if;
-    end loop;
+    select array_agg(t.seq) into v_waiting from unnest(p_seqs) as t (seq)
+        where not exists (select from paceline.lease s where s.seq = t.seq)
+        and not exists (select from paceline.done d where d.seq = t.seq);
+    if v_waiting is not null then
+        perform paceline.leave_many(v_waiting);
+        -- Few jobs have room kept for them, and few keys keep any.
+        for v_id in select j.id from paceline.lim l join paceline.meter m on m.lim = l.id and m.reserved_by is not null
+            join paceline.job j on j.id = m.reserved_by and j.space = p_space
+            where l.space = p_space and not m.reserved_permit and j.seq = any (v_waiting)
+        loop
+            v_wakes := v_wakes || paceline.drop_reservations(p_space, v_id, false);
+        end loop;
+    end if;
+    delete from paceline.uniq where ctid = any (array(
+        select u.ctid from unnest(p_seqs) as t (seq)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq and o.uniq is not null limit 1) as j
+        cross join lateral (select o.ctid from paceline.uniq o where o.queue = j.queue and o.key = j.uniq
+            and o.seq = j.seq limit 1 for update skip locked) as u));
     select v_wakes || coalesce(array_agg(distinct 'j' || w.id), '{}') into v_wakes from paceline.waiter w
-        where w.space = p_space and w.id in (select id from paceline.job where seq = any (p_seqs));
+        where w.space = p_space and exists (select from paceline.job j
+            where j.id = w.id and j.space = p_space and j.seq = any (p_seqs));
     delete from paceline.lease where seq = any (p_seqs);
     delete from paceline.done where seq = any (p_seqs);
     delete from paceline.past where seq = any (p_seqs);
@@ -118,59 +127,137 @@ begin
     return v_wakes;
 end $$;
 
-create function paceline.move_all(p_space int, p_now bigint, p_queue int, p_state int, p_move text, p_states int[],
-    p_empty boolean, out number int, out wakes text[]) language plpgsql /* by index */ as $$
+-- Jobs that have not started leave their lanes, or the place where they wait to be due.
+create function paceline.leave_many(p_seqs bigint[]) returns void language plpgsql as $$
 declare
-    v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_job paceline.job;
+    v_delayed tid[];
+    v_rows tid[];
+    v_lanes bigint[];
+    v_lane record;
+    v_queue record;
+begin
+    select array_agg(d.ctid) into v_delayed from unnest(p_seqs) as t (seq)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+        left join lateral (select o.due_at from paceline.past o where o.seq = t.seq limit 1) as p on true
+        cross join lateral (select o.ctid from paceline.delayed o where o.queue = j.queue
+            and o.due_at = coalesce(p.due_at, j.due_at) and o.place = j.place limit 1) as d;
+    select array_agg(w.ctid), array_agg(w.lane) into v_rows, v_lanes from unnest(p_seqs) as t (seq)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+        cross join lateral (select o.class from paceline.task o where o.queue = j.queue and o.name = j.task limit 1) as k
+        cross join lateral (select o.lanes[array_position(o.classes, k.class)] as lane from paceline.grp o
+            where o.queue = j.queue and o.name = coalesce(j.grp, '') limit 1) as g
+        cross join lateral (select o.ctid, o.lane from paceline.wait o where o.lane = g.lane
+            and o.priority = j.priority and o.place = j.place limit 1) as w;
+    if coalesce(cardinality(v_delayed), 0) + coalesce(cardinality(v_rows), 0) <> cardinality(p_seqs) then
+        raise exception 'of % jobs, % are in no lane', cardinality(p_seqs),
+            cardinality(p_seqs) - coalesce(cardinality(v_delayed), 0) - coalesce(cardinality(v_rows), 0);
+    end if;
+    delete from paceline.delayed where ctid = any (v_delayed);
+    delete from paceline.wait where ctid = any (v_rows);
+    for v_lane in select t.id, count(*)::int as number from unnest(v_lanes) as t (id) group by t.id loop
+        update paceline.lane set version = version + 1, waiting = waiting - v_lane.number,
+            state = case when state = 2 and waiting > v_lane.number then 1 else state end
+            where ctid = any (paceline.lane_rows(array[v_lane.id]));
+    end loop;
+    for v_queue in select j.queue, count(*) as number from paceline.lane_queues(v_lanes) as j (queue) group by j.queue loop
+        update paceline.line set version = version + 1, waiting = waiting - v_queue.number,
+            low_class = '{}', low_turn = '{}', low_filed = '{}' where queue = v_queue.queue
+            and version >= (select o.version from paceline.line o where o.queue = v_queue.queue
+                order by o.version desc limit 1);
+    end loop;
+end $$;
+
+create function paceline.lane_queues(p_lanes bigint[]) returns setof int language sql stable as $$
+    select e.queue from unnest(p_lanes) as t (id)
+        cross join lateral (select o.queue from paceline.lane o where o.id = t.id order by o.version desc limit 1) as e
+$$;
+
+-- A part of what is done to a queue as a whole: `last` is the job that it came to, null when there are no more; nothing
+-- that was added after the first part began, after `upto`, is touched.
+create type paceline.part as (number int, wakes text[], last bigint, upto bigint);
+
+-- The next jobs of a queue, whatever their state.
+create function paceline.part_of(p_queue int, p_after bigint, p_upto bigint, p_most int) returns bigint[]
+language sql stable as $$
+    select coalesce(array_agg(s.seq), '{}') from (select j.seq from paceline.job j
+        where j.queue = p_queue and j.seq > p_after and j.seq <= p_upto order by j.seq limit p_most) as s
+$$;
+
+create function paceline.begin_part(p_queue int, p_upto bigint) returns paceline.part language plpgsql as $$
+declare
+    v_part paceline.part;
 begin
     perform paceline.lock_and_fold(array[p_queue]);
-    number := 0;
-    wakes := '{}';
+    v_part.number := 0;
+    v_part.wakes := '{}';
+    v_part.upto := coalesce(p_upto, (select seq from paceline.job where queue = p_queue order by seq desc limit 1), 0);
+    return v_part;
+end $$;
+
+create function paceline.move_all(p_space int, p_now bigint, p_queue int, p_state int, p_move text, p_states int[],
+    p_empty boolean, p_after bigint, p_upto bigint, p_most int) returns paceline.part language plpgsql /* by index */ as $$
+declare
+    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_seqs bigint[];
+    v_job paceline.job;
+begin
     if not p_state = any (p_states) then
         perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed',
             'id', (select name from paceline.queue where id = p_queue), 'state', p_state, 'move', p_move));
     end if;
-    for v_job in select j.* from paceline.job j where j.queue = p_queue order by j.seq loop
+    v_seqs := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
+    for v_job in select j.* from unnest(v_seqs) as t (seq)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+    loop
         if paceline.state_of(v_job, v_now) = p_state then
-            number := number + 1;
-            wakes := wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
+            v_part.number := v_part.number + 1;
+            v_part.wakes := v_part.wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
         end if;
     end loop;
-    perform paceline.tell(p_space, array(select distinct unnest(wakes)));
+    v_part.wakes := array(select distinct unnest(v_part.wakes));
+    perform paceline.tell(p_space, v_part.wakes);
+    v_part.last := v_seqs[p_most];
+    return v_part;
 end $$;
 
 -- Remove what has not started.
-create function paceline.drain(p_space int, p_queue int, out number int, out wakes text[]) language plpgsql /* by index */ as $$
+create function paceline.drain(p_space int, p_queue int, p_after bigint, p_upto bigint, p_most int)
+returns paceline.part language plpgsql /* by index */ as $$
 declare
-    v_seqs bigint[];
+    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
+    v_seqs bigint[] := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
 begin
-    perform paceline.lock_and_fold(array[p_queue]);
-    select coalesce(array_agg(j.seq), '{}') into v_seqs from paceline.job j where j.queue = p_queue
-        and not exists (select from paceline.lease s where s.seq = j.seq)
-        and not exists (select from paceline.done d where d.seq = j.seq);
-    number := cardinality(v_seqs);
-    wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
-    perform paceline.tell(p_space, wakes);
+    v_part.last := v_seqs[p_most];
+    v_seqs := array(select t.seq from unnest(v_seqs) as t (seq)
+        where not exists (select from paceline.lease s where s.seq = t.seq)
+        and not exists (select from paceline.done d where d.seq = t.seq));
+    v_part.number := cardinality(v_seqs);
+    v_part.wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
+    perform paceline.tell(p_space, v_part.wakes);
+    return v_part;
 end $$;
 
-create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, out number int,
-    out wakes text[]) language plpgsql /* by index */ as $$
+create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, p_after bigint,
+    p_upto bigint, p_most int) returns paceline.part language plpgsql /* by index */ as $$
 declare
+    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
     v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_seqs bigint[];
+    v_seqs bigint[] := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
 begin
-    perform paceline.lock_and_fold(array[p_queue]);
+    v_part.last := v_seqs[p_most];
     select coalesce(array_agg(r.seq), '{}') into v_seqs
         from (select j.seq, paceline.state_of(j, v_now) as state, j.created_at,
-            coalesce(p.due_at, j.due_at) as due_at, d.finished_at
-            from paceline.job j left join paceline.past p on p.seq = j.seq left join paceline.done d on d.seq = j.seq
-            where j.queue = p_queue) as r
+            coalesce(p.due_at, j.due_at) as due_at, d.finished_at from unnest(v_seqs) as t (seq)
+            cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+            left join lateral (select o.due_at from paceline.past o where o.seq = t.seq limit 1) as p on true
+            left join lateral (select o.finished_at from paceline.done o where o.seq = t.seq limit 1) as d on true) as r
         where r.state = p_state and v_now - case when r.finished_at is not null then r.finished_at
             when r.state = 2 then r.created_at else r.due_at end > p_older;
-    number := cardinality(v_seqs);
-    wakes := paceline.remove_jobs(p_space, v_seqs);
-    perform paceline.tell(p_space, wakes);
+    v_part.number := cardinality(v_seqs);
+    v_part.wakes := paceline.remove_jobs(p_space, v_seqs);
+    perform paceline.tell(p_space, v_part.wakes);
+    return v_part;
 end $$;
 
 -- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
@@ -199,7 +286,7 @@ begin
     number := cardinality(v_seqs);
     wakes := wakes || paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
     delete from paceline.arrival where queue = p_queue and what > 0;
-    delete from paceline.lane where id in (select unnest(lanes) from paceline.grp where queue = p_queue);
+    delete from paceline.lane where id = any (array(select unnest(lanes) from paceline.grp where queue = p_queue));
     delete from paceline.grp where queue = p_queue;
     delete from paceline.task where queue = p_queue;
     delete from paceline.taskset where queue = p_queue;
@@ -247,6 +334,7 @@ declare
     v_seqs bigint[];
     v_queue paceline.queue;
     v_line paceline.line;
+    v_idle bigint[];
     v_oldest bigint;
     m paceline.meter;
 begin
@@ -266,14 +354,13 @@ begin
                 from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1));
         -- A group whose turn has passed joins behind everyone, as a new one does.
         v_line := paceline.line_of(v_queue.id);
-        with idle as materialized (
-            select g.id, g.lanes from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
-                and not exists (select from paceline.lanes_of(g.id) as l
-                    where l.waiting > 0 or l.turn > v_line.virtual_time + 65536)
-        ), gone as (
-            delete from paceline.lane where id in (select unnest(i.lanes) from idle i)
-        )
-        delete from paceline.grp where id in (select i.id from idle i);
+        v_idle := array(select g.id from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
+            and not exists (select from unnest(g.lanes) as u (id)
+                cross join lateral (select o.waiting, o.turn from paceline.lane o where o.id = u.id
+                    order by o.version desc limit 1) as l
+                where l.waiting > 0 or l.turn > v_line.virtual_time + 65536));
+        delete from paceline.lane where id = any (array(select unnest(g.lanes) from paceline.grp g where g.id = any (v_idle)));
+        delete from paceline.grp where id = any (v_idle);
         delete from paceline.gate where ctid in (select k.ctid from paceline.gate k where k.queue = v_queue.id
             and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
             and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)

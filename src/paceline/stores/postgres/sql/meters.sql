@@ -95,10 +95,14 @@ create function paceline.look_again(p_queue int, p_lim int, p_grp text, p_what i
 language plpgsql as $$
 declare
     v_rows tid[];
+    v_classes int[];
 begin
     if p_grp = '' then
-        select array_agg(l.ctid) into v_rows from paceline.class c join paceline.lane l on l.class = c.id
-            where c.queue = p_queue and p_lim = any (c.grouped) and l.waiting > 0
+        v_classes := array(select id from paceline.class where queue = p_queue and p_lim = any (grouped));
+        if v_classes = '{}' then return false; end if;
+        select array_agg(l.ctid) into v_rows from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
+            cross join lateral (select o.ctid, o.* from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
+            where g.queue = p_queue and l.class = any (v_classes) and l.waiting > 0
             and (l.state = 3 or (l.state = 2 and p_what = 2));
     else
         select array_agg(l.ctid) into v_rows from paceline.grp g cross join lateral unnest(g.lanes) as u (id)

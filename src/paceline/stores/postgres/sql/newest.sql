@@ -1,5 +1,6 @@
 -- Rows that every claim changes: read backwards from their latest version, and changed with a higher one. An update
--- names a version that it has read, so that it never visits older ones either.
+-- names a version that it has read, or the place of the row, so that it never visits older ones either. Rows to change are
+-- collected first and named by their places: joined to the table, a plan that was made while it was empty may read it all.
 
 create function paceline.line_of(p_queue int) returns paceline.line language plpgsql stable as $$
 declare
@@ -65,12 +66,18 @@ begin
 end $$;
 
 -- Lanes were filed as ready at any turn: the next claim looks from the beginning.
-create function paceline.forget_lowest(p_queues int[]) returns void language sql as $$
-    update paceline.line l set version = l.version + 1, low_class = '{}', low_turn = '{}', low_filed = '{}'
-        from unnest(p_queues) as t (id)
-        cross join lateral (select o.version from paceline.line o where o.queue = t.id order by o.version desc limit 1) as n
-        where l.queue = t.id and l.version = n.version and l.low_class <> '{}'
-$$;
+create function paceline.forget_lowest(p_queues int[]) returns void language plpgsql as $$
+declare
+    v_line paceline.line;
+begin
+    for i in 1 .. cardinality(p_queues) loop
+        v_line := paceline.line_of(p_queues[i]);
+        if v_line.low_class <> '{}' then
+            update paceline.line set version = version + 1, low_class = '{}', low_turn = '{}', low_filed = '{}'
+                where queue = v_line.queue and version >= v_line.version;
+        end if;
+    end loop;
+end $$;
 
 -- A line with a mark for a class: no ready lane of it stands before.
 create function paceline.marked(p_line paceline.line, p_class int, p_turn bigint, p_filed bigint) returns paceline.line
@@ -93,8 +100,15 @@ begin
 end $$;
 
 -- Somebody waits for slots of these keys: whoever frees one tells.
-create function paceline.await_keys(p_ids bigint[]) returns void language sql as $$
-    update paceline.meter m set version = m.version + 1, awaited = true from unnest(p_ids) as t (id)
-        cross join lateral (select o.version from paceline.meter o where o.id = t.id order by o.version desc limit 1) as n
-        where m.id = t.id and m.version = n.version and not m.awaited
+create function paceline.await_keys(p_ids bigint[]) returns void language plpgsql as $$
+begin
+    update paceline.meter set version = version + 1, awaited = true where not awaited and ctid = any (array(
+        select n.ctid from unnest(p_ids) as t (id)
+        cross join lateral (select o.ctid from paceline.meter o where o.id = t.id order by o.version desc limit 1) as n));
+end $$;
+
+-- Where the newest versions of lanes are.
+create function paceline.lane_rows(p_ids bigint[]) returns tid[] language sql stable as $$
+    select array_agg(n.ctid) from unnest(p_ids) as t (id)
+        cross join lateral (select o.ctid from paceline.lane o where o.id = t.id order by o.version desc limit 1) as n
 $$;

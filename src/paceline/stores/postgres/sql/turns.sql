@@ -391,8 +391,9 @@ begin
                 -- Their lanes in other classes wait at the group's turn too.
                 update paceline.lane u set version = u.version + 1, turn = g_turn[array_position(g_id, u.grp)],
                     filed = g_filed[array_position(g_id, u.grp)]
-                    from (select distinct e.id from unnest(v_ids) as e (id)) as t, lateral paceline.lanes_of(t.id) as o
-                    where u.id = o.id and u.version = o.version and o.waiting > 0 and not o.id = any (l_id);
+                    where u.waiting > 0 and u.ctid = any (paceline.lane_rows(array(
+                        select y.id from paceline.grp r cross join lateral unnest(r.lanes) as y (id)
+                        where r.id = any (v_ids) and not y.id = any (l_id))));
             end if;
             if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
@@ -500,26 +501,41 @@ end $$;
 -- Starts filled keys of groups: their ready lanes, in all queues that are locked, are blocked until the key opens, or parked until something finishes.
 create function paceline.file_full(p_queues int[], p_names text[], p_meters bigint[], p_now bigint) returns void
 language plpgsql as $$
+declare
+    v_rows tid[];
+    v_untils bigint[];
+    v_parked boolean;
+    v_key record;
 begin
-    with filled as materialized (
-        select distinct on (e.id) e.id, e.version, e.queue, e.class, t.name, paceline.opens_at(m, 1) as until
+    select array_agg(s.ctid), array_agg(s.until), bool_or(s.until >= 4611686018427387904)
+        into v_rows, v_untils, v_parked from (
+        select distinct on (e.id) e.ctid, paceline.opens_at(k, 1) as until
         from unnest(p_names, p_meters) with ordinality as t (name, meter, place)
-        cross join lateral paceline.meter_at(t.meter) as m cross join lateral unnest(p_queues) as q (id)
-        cross join lateral (select o.id from paceline.grp o where o.queue = q.id and o.name = t.name limit 1) as r
-        cross join lateral paceline.lanes_of(r.id) as e
-        cross join lateral (select from paceline.class o where o.id = e.class and m.lim = any (o.grouped) limit 1) as d
-        where e.state = 1 and e.waiting > 0 order by e.id, t.place
-    ), changed as (
-        update paceline.lane l set version = l.version + 1,
-            state = case when f.until >= 4611686018427387904 then 3 else 2 end,
-            until = case when f.until >= 4611686018427387904 then l.until else f.until end
-        from filled f where l.id = f.id and l.version = f.version and f.until > p_now
-    )
-    update paceline.meter m set version = m.version + 1,
-        parked = m.parked || array(select unnest(s.queues) except select unnest(m.parked))
-        from (select k.id, k.version, array_agg(distinct f.queue) as queues from filled f
-            cross join lateral (select o.grouped from paceline.class o where o.id = f.class limit 1) as d
-            cross join lateral paceline.keys_of(d.grouped, f.name) as k
-            where f.until >= 4611686018427387904 group by k.id, k.version) as s
-        where m.id = s.id and m.version = s.version;
+        cross join lateral (select * from paceline.meter o where o.id = t.meter order by o.version desc limit 1) as k
+        cross join lateral unnest(p_queues) as q (id)
+        cross join lateral (select o.lanes from paceline.grp o where o.queue = q.id and o.name = t.name limit 1) as r
+        cross join lateral unnest(r.lanes) as y (id)
+        cross join lateral (select o.ctid, o.* from paceline.lane o where o.id = y.id order by o.version desc limit 1) as e
+        cross join lateral (select from paceline.class o where o.id = e.class and k.lim = any (o.grouped) limit 1) as d
+        where e.state = 1 and e.waiting > 0 order by e.id, t.place) as s where s.until > p_now;
+    if v_rows is null then return; end if;
+    if v_parked then
+        -- Whoever frees a key of a parked lane has to tell its queue.
+        for v_key in select k.id, k.version, array_agg(distinct e.queue) as queues
+            from unnest(v_rows, v_untils) as t (row, until)
+            cross join lateral (select * from paceline.lane o where o.ctid = t.row limit 1) as e
+            cross join lateral (select o.grouped from paceline.class o where o.id = e.class limit 1) as d
+            cross join lateral (select o.name from paceline.grp o where o.id = e.grp limit 1) as r
+            cross join lateral paceline.keys_of(d.grouped, r.name) as k
+            where t.until >= 4611686018427387904 group by k.id, k.version
+        loop
+            update paceline.meter u set version = u.version + 1,
+                parked = u.parked || array(select unnest(v_key.queues) except select unnest(u.parked))
+                where u.id = v_key.id and u.version >= v_key.version;
+        end loop;
+    end if;
+    update paceline.lane l set version = l.version + 1,
+        state = case when t.until >= 4611686018427387904 then 3 else 2 end,
+        until = case when t.until >= 4611686018427387904 then l.until else t.until end
+        from unnest(v_rows, v_untils) as t (row, until) where l.ctid = t.row;
 end $$;

@@ -59,10 +59,22 @@ local function encode_head()
       watched_until = head.watched_until,
     }
   end
-  local numbers = { head.latest, head.orders, head.fences, head.epochs, head.charges, head.next_expiry, head.longest }
-  numbers[8], numbers[9], numbers[10], numbers[11] = head.guard, rest, head.run_id or false, head.steps
-  numbers[12], numbers[13], numbers[14] = head.pruned_steps, head.prune_due, head.is_newborn or false
-  return pack(numbers)
+  return pack({
+    head.latest,
+    head.orders,
+    head.fences,
+    head.epochs,
+    head.charges,
+    head.next_expiry,
+    head.longest,
+    head.guard,
+    rest,
+    head.run_id or false,
+    head.steps,
+    head.pruned_steps,
+    head.prune_due,
+    head.is_newborn or false,
+  })
 end
 
 local function decode_head(blob)

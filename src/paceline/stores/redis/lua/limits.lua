@@ -183,7 +183,14 @@ function limits.declare(declared)
   local changed, widened = {}, false
   for _, limit in ipairs(wanted) do
     local old = limits.find(limit.name)
-    local found = old and meters.of(limit.name)
+    local differs = old
+      and (
+        old.text ~= limit.text
+        or old.overrides_text ~= limit.overrides_text
+        or old.backoff_text ~= limit.backoff_text
+      )
+    -- Under their old numbers; whoever declares what is known, as every worker does that starts, reads none of them.
+    local found = differs and meters.of(limit.name)
     widened = widened or not old or old.scope ~= limit.scope
     if old then
       limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
@@ -193,14 +200,7 @@ function limits.declare(declared)
       limit.order, limit.epoch, limit.said = head.epochs, head.epochs, {}
     end
     write(limit)
-    if
-      old
-      and (
-        old.text ~= limit.text
-        or old.overrides_text ~= limit.overrides_text
-        or old.backoff_text ~= limit.backoff_text
-      )
-    then
+    if differs then
       changed[#changed + 1] = { old = old, new = limit }
       renew(limit, found)
     end
