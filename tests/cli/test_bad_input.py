@@ -30,11 +30,13 @@ from .conftest import Shop
         (["status", "-a", "jobs:app", "--store", "sqlite:///x.db"], 2, "both given"),
         (["status", "--store", "mysql://x"], 2, "url='mysql://x' is wrong"),
         (["status", "--store", "memory://"], 2, "memory:// lives inside one process"),
-        (["status", "--store", "sqlite:///nowhere/at/all/jobs.db"], 4, "nowhere"),
+        (["enqueue", "sleep", "--store", "sqlite:///nowhere/at/all/jobs.db"], 4, "nowhere"),
         (["why", "nobody", "-a", "jobs:app"], 1, "there is no job 'nobody'"),
         (["cancel", "nobody", "-a", "jobs:app"], 1, "there is no job 'nobody'"),
         (["retry", "-a", "jobs:app"], 2, "name jobs, or --state failed"),
         (["clean", "active", "-a", "jobs:app"], 2, "'active' is not one of"),
+        (["status", "--store", "sqlite:///typo.db"], 2, "there is no file"),
+        (["limits", "drop", "nosuch", "-a", "jobs:app"], 2, "there is no limit 'nosuch'"),
         (["limits", "set", "nosuch", "5/s", "-a", "jobs:app"], 2, "there is no limit 'nosuch'"),
         (["limits", "set", "mail", "Rate(0, per='1s')", "-a", "jobs:app"], 2, "max=0 is wrong"),
         (["limits", "set", "mail", "5 parsecs", "-a", "jobs:app"], 2, "expected a rate such as"),
@@ -135,7 +137,9 @@ def test_settings_are_found_in_the_environment_and_the_project(shop: Shop) -> No
 
     assert "no jobs yet" in shop.run("status")
     assert "(from [tool.paceline] in" in shop.run("doctor")
-    assert "sqlite:////" in shop.run("status", PACELINE_STORE=f"sqlite:///{shop.folder}/other.db")
+    other = f"sqlite:///{shop.folder}/other.db"
+    shop.run("enqueue", "sleep", "--store", other)
+    assert "sqlite:////" in shop.run("status", PACELINE_STORE=other)
     assert "no jobs yet" in shop.run("status", PACELINE_APP="jobs")
     assert shop.run("worker", "--burst", PACELINE_WORKER_CONCURRENCY="3").count("3 at once") == 1
     for variable in ("PACELINE_WORKER_QUEUE", "PACELINE_WORKER_QUEUES"):
@@ -246,5 +250,6 @@ def test_options_of_a_store_may_stand_in_its_url(shop: Shop) -> None:
     postgres = empty_postgres()
     with_options = f"{postgres}{'&' if '?' in postgres else '?'}pooler=true&schema=paceline"
     assert "no jobs yet" in shop.run("status", "--store", with_options)
+    assert "'typo' does not exist" in shop.run("status", "--store", with_options.replace("=paceline", "=typo"), code=2)
     assert "expected true or false" in shop.run("status", "--store", with_options.replace("true", "maybe"), code=2)
     assert "durability='never' is wrong" in shop.run("status", "--store", f"{empty_redis()}&durability=never", code=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from typing import IO, Any, cast
@@ -38,7 +39,7 @@ AT_ONCE = 500
 @click.option("--attempts", type=int, help="How many tries it has in total.")
 @click.option("--job-id", help="Its id; adding the same id again adds nothing.")
 @json_option
-@with_store
+@functools.partial(with_store, makes=True)
 async def enqueue(
     target: Target,
     task: str,

@@ -138,5 +138,6 @@ async def clear_limit(target: Target, name: str, group: str | None) -> None:
 @with_store
 async def drop_limit(target: Target, name: str) -> None:
     """Forget limit NAME; code that declares it brings it back."""
-    dropped = await target.desk.drop_limit(name)
-    click.echo(f"{name}: forgotten" if dropped else f"there is no limit {name!r}")
+    await target.store.usage(name, None)  # says which limits there are if this is none of them
+    await target.desk.drop_limit(name)
+    click.echo(f"{name}: forgotten")

@@ -51,14 +51,14 @@ def execute(coroutine: Coroutine[Any, Any, T]) -> T:
         sys.exit(0)
 
 
-def with_store(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def with_store(function: Callable[..., Coroutine[Any, Any, None]], makes: bool = False) -> Callable[..., None]:
     """A command about a store: it is found, opened, and closed afterwards; `function(target, …)` does the work."""
 
     @store_options
     @functools.wraps(function)
     def command(*args: Any, app: str | None, store: str | None, namespace: str | None, **options: Any) -> None:
         try:
-            target = find_target({"app": app, "store": store, "namespace": namespace})
+            target = find_target({"app": app, "store": store, "namespace": namespace}, makes)
         except PacelineError as error:
             raise failure(error) from error
         execute(_around(target, function, args, options))

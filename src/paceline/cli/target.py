@@ -66,8 +66,11 @@ def find_settings(given: dict[str, str | None]) -> dict[str, Setting]:
     return found
 
 
-def find_target(given: dict[str, str | None]) -> Target:
-    """The app or the store that was named; of two that were named in different places the nearer one."""
+def find_target(given: dict[str, str | None], makes: bool = False) -> Target:
+    """The app or the store that was named; of two that were named in different places the nearer one.
+
+    `makes`: a store that does not exist yet may be made. Whoever only looks mistyped its name.
+    """
     settings = find_settings(given)
     app, store = settings.get("app"), settings.get("store")
     if app is not None and store is not None:
@@ -81,9 +84,18 @@ def find_target(given: dict[str, str | None]) -> Target:
         app, store = (app, None) if nearest is app else (None, store)
     if store is not None:
         namespace = settings.get("namespace")
-        return Target(
-            open_store(store.value, namespace="default" if namespace is None else namespace.value), None, settings
-        )
+        options: dict[str, Any] = {"namespace": "default" if namespace is None else namespace.value}
+        if store.value.startswith("postgres") and not makes:
+            options["migrate"] = False
+        opened = open_store(store.value, **options)
+        path = getattr(opened, "path", None)
+        if path is not None and not makes and not os.path.exists(path):
+            raise ConfigError(
+                f"store={store.value!r} is wrong: there is no file {str(path)!r}; it is made by the first job",
+                option="store",
+                value=store.value,
+            )
+        return Target(opened, None, settings)
     if app is None:
         raise ConfigError(
             "no app and no store: give -a jobs:app or --store sqlite:///jobs.db, set PACELINE_APP or PACELINE_STORE, "
