@@ -16,7 +16,7 @@ from paceline.cli.running import execute
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
-QUOTA, PER = 50, 5.0
+QUOTA, PER = 50, 7.0
 """What the service allows: so many arrivals in any so many seconds."""
 
 
@@ -34,7 +34,7 @@ QUOTA, PER = 50, 5.0
     help="Where the picture goes.",
 )
 def demo(jobs: int, url: str | None, path: Path) -> None:
-    """Send webhooks to a service that allows 50 in 5 seconds: first as fast as possible, then with limits.
+    """Send webhooks to a service that allows 50 in 7 seconds: first as fast as possible, then with limits.
 
     The service is a real one, on this machine only. It takes about half a minute.
     """
