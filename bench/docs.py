@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from bench.ceiling import shares
+from bench.ceiling import busy, shares
 from bench.pictures import pictures
 from bench.report import Table
 from bench.suites import SUITES
@@ -21,19 +21,30 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 PICTURES = ROOT / "docs" / "pictures"
+BOUNDS = {"shares": shares, "busy": busy}
 MARKS = re.compile(r"(<!-- figures: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def load(folder: Path = RESULTS) -> tuple[Measured, dict[str, Any]]:
-    """The results by suite, and what the last of them says about the run."""
-    measured: Measured = {}
+    """The results by suite, and what they say about the run."""
+    contents = {name: json.loads(file.read_text()) for name in SUITES if (file := folder / f"{name}.json").exists()}
+    measured: Measured = {name: content["results"] for name, content in contents.items()}
     about: dict[str, Any] = {}
-    for name in SUITES:
-        file = folder / f"{name}.json"
-        if file.exists():
-            content = json.loads(file.read_text())
-            measured[name], about = content["results"], content["about"]
+    for content in contents.values():
+        about |= content["about"]
+    if doubts := provisional(list(contents.values())):
+        about = {"provisional": doubts} | about
     return measured, about
+
+
+def provisional(contents: list[dict[str, Any]]) -> str:
+    """Why these are not the results of one whole run; nothing if they are."""
+    doubts = []
+    if len({(content["about"]["measured"], content["about"]["paceline"]) for content in contents}) > 1:
+        doubts.append("put together from several runs")
+    if any(content.get("quick", True) for content in contents):
+        doubts.append("in part from quick ones, with one round")
+    return " and ".join(doubts)
 
 
 def render(page: str, measured: Measured, about: dict[str, Any]) -> str:
@@ -42,13 +53,13 @@ def render(page: str, measured: Measured, about: dict[str, Any]) -> str:
 
 
 def figures(name: str, measured: Measured, about: dict[str, Any]) -> str:
-    """`about`, `targets`, `shares`, a suite, or one store of the suite `speed`."""
+    """`about`, `targets`, `shares`, `busy`, a suite, or one store of the suite `speed`."""
     if name == "about":
         return _about(about)
     if name == "targets":
         return verdicts(measured).markdown()
-    if name == "shares":
-        return shares(measured).markdown()
+    if name in BOUNDS:
+        return BOUNDS[name](measured).markdown()
     suite, _, store = name.partition(" ")
     results = {key: runs for key, runs in measured.get(suite, {}).items() if key.startswith(store)}
     tables: list[Table] = import_module(f"bench.suites.{suite}").tables(results)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import signal
 import sqlite3
 import sys
 import tempfile
@@ -116,6 +117,8 @@ class Places:
         self._redis: Any = None
 
     def __enter__(self) -> Places:
+        # Whoever is told to end takes its servers with it.
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

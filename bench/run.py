@@ -19,7 +19,7 @@ from typing import Any
 from bench import docs
 from bench.about import about
 from bench.cases import Case, Size
-from bench.ceiling import shares
+from bench.ceiling import busy, shares
 from bench.places import Places
 from bench.progress import Progress
 from bench.suites import SUITES
@@ -55,8 +55,8 @@ def main() -> None:
             measured[name] = runner.measure(cases, rounds[name])
             took = round(time.monotonic() - start)
             found["missing"] += runner.failed
-            content = {"about": found, "rounds": rounds[name], "seconds": took, "results": measured[name]}
-            save(folder / f"{name}.json", content)
+            facts = {"about": found, "quick": options.quick, "rounds": rounds[name], "seconds": took}
+            save(folder / f"{name}.json", facts | {"results": measured[name]})
     tell(measured, found)
     if whole:
         docs.write()
@@ -68,7 +68,7 @@ def tell(measured: dict[str, Results], found: dict[str, Any]) -> None:
         table for name, results in measured.items() for table in import_module(f"bench.suites.{name}").tables(results)
     ]
     if "ceilings" in measured and "speed" in measured:
-        tables.append(shares(measured))
+        tables += [shares(measured), busy(measured)]
     tables.append(verdicts(measured))
     print("\n\n".join(table.text() for table in tables if table.rows))
     print("\n" + "\n".join(found["missing"]) if found["missing"] else "")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,6 +107,17 @@ async def test_the_bare_store_is_measured(tmp_path: Path) -> None:
     found = await ceilings.measure(place, Case("ceilings", "sqlite", "bare", 1_000))
 
     assert all(found[column] > 0 for column in speed.COLUMNS)
+
+
+def test_the_command_measures_saves_and_tells() -> None:
+    words = ["-m", "bench.run", "size", "--quick", "--store", "memory"]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert "a waiting job" in done.stdout and "paceline: " in done.stdout
+    assert done.stderr == ""  # no bar: this is no terminal
+    saved = json.loads((ROOT / "bench" / "results" / "partial" / "size.json").read_text())
+    assert saved["results"]["memory bytes"][0]["job"] > 0
 
 
 @pytest.mark.parametrize("quick", [False, True])
