@@ -244,10 +244,8 @@ class Writer:
         warn_of_network(self.path)
         db = self._patiently(lambda: connect(self.path, self.durability, lambda db: schema.version_of(db, self.path)))
         try:
-            self._prepare(db)
+            self._patiently(lambda: self._prepare(db))
         except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
             db.close()
             raise
         self._db = db
@@ -258,18 +256,26 @@ class Writer:
         return db
 
     def _prepare(self, db: Any) -> None:
-        """Tables, clock and namespace. Where all is there nothing is written: the caller may hold the lock itself."""
+        """Tables, clock and namespace. Where all is there nothing is written: the caller may hold the lock itself.
+
+        Even a look can meet a lock here: while another process turns a new file to its log, or recovers it.
+        """
         space = (self.state.namespace,)
         clock = self.clock if isinstance(self.clock, BootClock) else None
         ready = schema.version_of(db, self.path) == schema.VERSION and (clock is None or is_anchored(db, clock))
         if ready and db.execute(SPACE["find"], space).fetchone() is not None:
             return
         self._begin(db, True)
-        schema.prepare(db, self.path)
-        if clock is not None:
-            anchor(db, clock)
-        db.execute(SPACE["create"], space)
-        db.execute("COMMIT")
+        try:
+            schema.prepare(db, self.path)
+            if clock is not None:
+                anchor(db, clock)
+            db.execute(SPACE["create"], space)
+            db.execute("COMMIT")
+        except BaseException:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            raise
 
     def _replaced(self) -> bool:
         """True when the path leads to another file than the open one; looked at once a second."""
