@@ -35,7 +35,6 @@ LADDER = ((1_000, 10), (10_000, 1_000), (100_000, 10_000), (1_000_000, 100_000))
 """Waiting jobs, and in how many groups."""
 WINDOWS = (10, 1_000, 100_000)
 QUICK_LADDER = ((1_000, 10), (10_000, 1_000))
-QUICK_WINDOWS = (10, 1_000)
 ROOM = 5_000
 """What the laps themselves start in a window, and more."""
 FREE = Rate(1_000, per="1ms")
@@ -45,7 +44,7 @@ CLOCKS: dict[str, Callable[[], int]] = {"memory": time.thread_time_ns, "sqlite":
 
 def cases(size: Size) -> list[Case]:
     """`n` is how many claims make a lap."""
-    specs = ("depth:quick", "window:quick") if size.quick else ("depth", "window")
+    specs = ("depth:quick",) if size.quick else ("depth", "window")
     return [Case("flat", store, spec, 30 if size.quick else 200) for store in STORES for spec in specs]
 
 
@@ -53,7 +52,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
     what, _, quick = case.spec.partition(":")
     now = CLOCKS.get(case.store, time.perf_counter_ns)
     if what == "window":
-        return {"beds": await _windows(place, QUICK_WINDOWS if quick else WINDOWS, case.n, now)}
+        return {"beds": await _windows(place, WINDOWS, case.n, now)}
     return {"beds": await _depths(place, QUICK_LADDER if quick else LADDER, case.n, now)}
 
 
