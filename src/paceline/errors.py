@@ -111,7 +111,7 @@ class MoveNotAllowed(PacelineError):
     """The job's state does not allow what was asked."""
 
     def __init__(self, job_id: str, state: str, wanted: str) -> None:
-        super().__init__(f"job {job_id!r} is {state}: it cannot be moved by {wanted!r} from there")
+        super().__init__(f"job {job_id!r} is {state}: it cannot be moved by {str(wanted)!r} from there")
         self.job_id = job_id
         self.state = state
         self.wanted = wanted

@@ -48,7 +48,7 @@ class Shop:
         self.folder = folder
         self.url = url
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("PACELINE")}
-        self.env |= {"TEST_STORE": url, "PYTHONWARNINGS": "error", "PYTHONDEVMODE": "0"}
+        self.env |= {"TEST_STORE": url, "PYTHONWARNINGS": "error", "PYTHONDEVMODE": ""}
         (folder / "jobs.py").write_text(MODULE)
         self.started: list[subprocess.Popen[str]] = []
 
@@ -65,6 +65,12 @@ class Shop:
         )
         assert done.returncode == code, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout + done.stderr
+
+    def python(self, *words: str) -> str:
+        """Run a program of the user; gives what it printed."""
+        return subprocess.run(
+            [sys.executable, *words], cwd=self.folder, env=self.env, text=True, stdout=subprocess.PIPE, check=True
+        ).stdout
 
     def read(self, *words: str) -> Any:
         """The JSON that a command prints."""

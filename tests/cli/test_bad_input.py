@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -29,11 +30,13 @@ from .conftest import Shop
         (["status", "-a", "jobs:app", "--store", "sqlite:///x.db"], 2, "both given"),
         (["status", "--store", "mysql://x"], 2, "url='mysql://x' is wrong"),
         (["status", "--store", "memory://"], 2, "memory:// lives inside one process"),
-        (["status", "--store", "sqlite:///nowhere/at/all/jobs.db"], 4, "nowhere"),
+        (["enqueue", "sleep", "--store", "sqlite:///nowhere/at/all/jobs.db"], 4, "nowhere"),
         (["why", "nobody", "-a", "jobs:app"], 1, "there is no job 'nobody'"),
         (["cancel", "nobody", "-a", "jobs:app"], 1, "there is no job 'nobody'"),
         (["retry", "-a", "jobs:app"], 2, "name jobs, or --state failed"),
         (["clean", "active", "-a", "jobs:app"], 2, "'active' is not one of"),
+        (["status", "--store", "sqlite:///typo.db"], 2, "there is no file"),
+        (["limits", "drop", "nosuch", "-a", "jobs:app"], 2, "there is no limit 'nosuch'"),
         (["limits", "set", "nosuch", "5/s", "-a", "jobs:app"], 2, "there is no limit 'nosuch'"),
         (["limits", "set", "mail", "Rate(0, per='1s')", "-a", "jobs:app"], 2, "max=0 is wrong"),
         (["limits", "set", "mail", "5 parsecs", "-a", "jobs:app"], 2, "expected a rate such as"),
@@ -44,9 +47,15 @@ from .conftest import Shop
         (["enqueue", "send_email", "a", "wrong=1", "-a", "jobs:app"], 2, "unexpected keyword argument 'wrong'"),
         (["enqueue", "send_email", "--data", "{", "-a", "jobs:app"], 2, "expected JSON"),
         (["enqueue", "send_email", "x", "--delay", "-5s", "-a", "jobs:app"], 2, "delay='-5s' is wrong"),
+        (["status", "-a", "jobs:app", "--namespace", "other"], 2, "whose namespace is 'default'"),
+        (["worker", "jobs:app", "-a", "other:app"], 2, "give one of them"),
+        (["enqueue", "sleep", "-f", "jobs.py", "--job-id", "a", "-a", "jobs:app"], 2, "--file adds many"),
+        (["clean", "completed", "--older-than", "x", "-a", "jobs:app"], 2, "older_than='x' is wrong"),
+        (["why", "\udcff", "-a", "jobs:app"], 2, "no text in the encoding of this terminal"),
         (["migrate", "sqlite:///jobs.db"], 2, "needs no migration"),
         (["demo", "--jobs", "0"], 2, "0 is not in the range"),
         (["demo", "--picture", "nowhere/demo.svg"], 2, "there is no folder nowhere"),
+        (["demo", "--picture", "/proc/demo.svg"], 2, "cannot be written"),
         (["nonsense"], 2, "No such command 'nonsense'"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
@@ -66,6 +75,42 @@ def test_an_error_in_the_module_shows_its_own_traceback(shop: Shop) -> None:
     assert "the module 'broken' could not be imported" in said
     assert 'broken.py", line 3' in said and "No module named 'nosuch_package'" in said
     assert "importlib" not in said and "cli" not in said
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "said"),
+    [
+        ("import sys\nsys.exit(3)\n", "broken:app", "it ends the program (exit code 3)"),
+        ("from paceline import App\napp = App('mysql://me:secret@h/x')\n", "broken:app", "broken.py, line 2): url="),
+        ("def make():\n    raise ValueError('no config')\n", "broken:make", "ValueError: no config"),
+        ("def make(x):\n    pass\n", "broken:make", "missing 1 required positional argument"),
+        ("1 / 0  # redis://me:secret@h\n", "broken:app", "ZeroDivisionError"),
+    ],
+    ids=["exits", "wrong url", "factory raises", "factory wants more", "secret in the code"],
+)
+def test_a_module_that_makes_no_app_is_said_without_our_frames(shop: Shop, module: str, name: str, said: str) -> None:
+    (shop.folder / "broken.py").write_text(module)
+
+    for words in (["worker", name], ["status", "-a", name], ["doctor", "-a", name]):
+        printed = shop.run(*words, code=2)
+        assert printed.count(said) == 1
+        assert "secret" not in printed and "target.py" not in printed and "click" not in printed.split("Error:")[1]
+
+
+def test_passwords_are_in_no_error(shop: Shop) -> None:
+    said = shop.run("status", "--store", "postgress://me:secret@h/x", code=2)
+    said += shop.run("status", "--store", "redis://:secret@h", "-a", "jobs:app", code=2)
+    said += shop.run("status", code=2, PACELINE_STORE="redis://:secret@h", PACELINE_APP="jobs:app")
+    said += shop.run("doctor", "--json", "--store", "mysql://h/x?password=secret", code=2)
+
+    assert said.count("***") == 6 and "secret" not in said
+
+
+def test_a_project_file_that_is_wrong_is_said_in_a_sentence(shop: Shop) -> None:
+    project = shop.folder / "pyproject.toml"
+    for text, said in (("[tool]\npaceline = 3\n", "expected a table"), ("tool = 3\n", "no app and no store")):
+        project.write_text(text)
+        assert said in shop.run("status", code=2)
 
 
 def test_memory_cannot_be_shared_by_processes(shop: Shop) -> None:
@@ -92,9 +137,14 @@ def test_settings_are_found_in_the_environment_and_the_project(shop: Shop) -> No
 
     assert "no jobs yet" in shop.run("status")
     assert "(from [tool.paceline] in" in shop.run("doctor")
-    assert "sqlite:////" in shop.run("status", PACELINE_STORE=f"sqlite:///{shop.folder}/other.db")
+    other = f"sqlite:///{shop.folder}/other.db"
+    shop.run("enqueue", "sleep", "--store", other)
+    assert "sqlite:////" in shop.run("status", PACELINE_STORE=other)
     assert "no jobs yet" in shop.run("status", PACELINE_APP="jobs")
     assert shop.run("worker", "--burst", PACELINE_WORKER_CONCURRENCY="3").count("3 at once") == 1
+    for variable in ("PACELINE_WORKER_QUEUE", "PACELINE_WORKER_QUEUES"):
+        assert "queues mail, imports" in shop.run("worker", "--burst", **{variable: "mail imports"})
+    assert "send_email, sleep" in shop.run("worker", "--burst", "-a", "jobs:app", PACELINE_APP="other:app")
 
 
 def test_a_reader_that_has_seen_enough_is_no_error(shop: Shop) -> None:
@@ -139,6 +189,7 @@ def test_sixty_columns_are_enough(shop: Shop) -> None:
         "    if not data: break\n"
         "    sys.stdout.buffer.write(data)\n"
     )
+    whole = {"jobs": shop.read("jobs")[0]["id"], "limits": "1/2", "status": "1/2"}
     for words in (["status"], ["jobs"], ["limits"]):
         done = subprocess.run(
             [sys.executable, "-c", program, *words, "-a", "jobs:app"],
@@ -150,6 +201,7 @@ def test_sixty_columns_are_enough(shop: Shop) -> None:
         )
         lines = done.stdout.replace("\r", "").splitlines()
         assert lines and max(len(line) for line in lines) <= 60, done.stdout
+        assert whole[words[0]] in done.stdout  # half an id is none, and a bar without its numbers says little
 
 
 def test_many_jobs_come_from_a_file_all_or_none_of_a_wrong_one(shop: Shop, tmp_path: Path) -> None:
@@ -166,6 +218,13 @@ def test_many_jobs_come_from_a_file_all_or_none_of_a_wrong_one(shop: Shop, tmp_p
     said = shop.run("clean", "waiting", "-a", "jobs:app", code=2)
     assert "up to 1200 waiting jobs" in said and "--yes" in said
     assert "1200 jobs removed" in shop.run("clean", "waiting", "-a", "jobs:app", "--yes")
+    bad.write_bytes(b'["\xff"]\n')
+    assert "expected JSON in UTF-8" in shop.run("enqueue", "sleep", "-a", "jobs:app", "--file", str(bad), code=2)
+    good.write_text("[0]\n")
+    assert "added 1 job of sleep" in shop.run("enqueue", "sleep", "-a", "jobs:app", "--file", str(good))
+    added = json.loads(shop.run("enqueue", "sleep", "-a", "jobs:app", "--file", str(good), "--json"))
+    assert added == {"added": 1, "queue": "default", "task": "sleep"}
+    assert "2 jobs are cancelled" in shop.run("cancel", "-s", "waiting", "-a", "jobs:app", "--yes")
 
 
 def test_nothing_is_assumed_of_the_environment(shop: Shop) -> None:
@@ -191,5 +250,6 @@ def test_options_of_a_store_may_stand_in_its_url(shop: Shop) -> None:
     postgres = empty_postgres()
     with_options = f"{postgres}{'&' if '?' in postgres else '?'}pooler=true&schema=paceline"
     assert "no jobs yet" in shop.run("status", "--store", with_options)
+    assert "'typo' does not exist" in shop.run("status", "--store", with_options.replace("=paceline", "=typo"), code=2)
     assert "expected true or false" in shop.run("status", "--store", with_options.replace("true", "maybe"), code=2)
     assert "durability='never' is wrong" in shop.run("status", "--store", f"{empty_redis()}&durability=never", code=2)

@@ -16,6 +16,7 @@ from paceline.cli.output import ahead, bar, clean, in_words, short, table
 from paceline.stores.address import without_password
 from paceline.stores.redis.about import about, scripts_are_safe
 
+from ..servers.redis import RedisServer
 from .conftest import Shop
 
 KINDS = [
@@ -145,3 +146,19 @@ def test_status_watches_until_ctrl_c(shop: Shop) -> None:
     watching.until("default        1", times=2)
 
     assert watching.stop(signal.SIGINT) == 0
+
+
+def test_status_watches_on_when_the_store_is_away_for_a_while(shop: Shop) -> None:
+    server = RedisServer()
+    server.start()
+    try:
+        watching = shop.start("status", "--watch", "--every", "0.1", "--store", server.url)
+        watching.until("no jobs yet", times=2)
+        server.stop()
+        watching.until("cannot be reached")
+        seen = watching.said.count("no jobs yet")
+        server.start()
+        watching.until("no jobs yet", times=seen + 2)
+        assert watching.stop(signal.SIGINT) == 0
+    finally:
+        server.remove()

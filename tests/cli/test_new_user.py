@@ -55,10 +55,10 @@ def test_operators_pause_cancel_retry_and_clean(any_shop: Shop) -> None:
     assert "failed" in said and "attempt 2 of 2" in said and "no such address" in said
 
     shop.run("limits", "clear", "mail", *store)
-    assert "1 jobs wait again" in shop.run("retry", "--state", "failed", "--yes", *store)
+    assert "1 job waits again" in shop.run("retry", "--state", "failed", "--yes", *store)
     assert shop.start("worker", "jobs:app", "--burst").ended() == 0
     assert shop.state(bad) == "failed"
-    assert "1 jobs removed" in shop.run("clean", "failed", "--yes", *store)
+    assert "1 job removed" in shop.run("clean", "failed", "--yes", *store)
     assert "there is no job" in shop.run("why", bad, *store, code=1)
     assert [job["id"] for job in shop.read("jobs")] == [gone]
 
@@ -70,4 +70,4 @@ def test_the_doctor_knows_the_store(any_shop: Shop) -> None:
     said = shop.run("doctor", "--store", shop.url)
 
     assert any(server in said for server in ("SQLite 3", "PostgreSQL 1", "Valkey", "Redis 7"))
-    assert "1 jobs wait in queue 'default', which no worker serves" in said
+    assert "1 job waits in queue 'default', which no worker serves" in said

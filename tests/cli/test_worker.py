@@ -101,6 +101,21 @@ def test_grace_that_is_over_hands_jobs_back_and_says_so(shop: Shop) -> None:
     assert (found["state"], found["attempts_made"]) == ("waiting", 0)
 
 
+def test_a_thread_that_cannot_be_stopped_does_not_keep_the_worker(shop: Shop) -> None:
+    (shop.folder / "jobs.py").write_text(
+        (shop.folder / "jobs.py").read_text()
+        + "\nimport time\n@app.task()\ndef block() -> None:\n    time.sleep(300)\n"
+        + "\n@app.task()\nasync def hide() -> None:\n    await asyncio.to_thread(time.sleep, 300)\n"
+    )
+    jobs = [shop.add("block"), shop.add("hide")]
+    worker = shop.start("worker", "jobs:app", "--grace", "200ms")
+    worker.until("started", times=2)
+
+    assert worker.stop() == 3
+    assert "Traceback" not in worker.said
+    assert [shop.state(job) for job in jobs] == ["waiting", "waiting"]
+
+
 def test_the_second_signal_hands_jobs_back_at_once(shop: Shop) -> None:
     job = shop.add("sleep", "60")
     worker = shop.start("worker", "jobs:app")
@@ -185,6 +200,7 @@ def test_a_changed_file_starts_it_anew(shop: Shop) -> None:
     worker = shop.start("dev", "jobs:app")
     shop.add("send_email", "one")
     worker.until("completed")
+    assert "tasks           send_email, sleep\n" in worker.said
 
     (shop.folder / "jobs.py").write_text("this is no Python")
     worker.until("could not be imported")

@@ -32,10 +32,18 @@ def main() -> None:
         sys.stdout.write(overview())
     elif words == ["--version"]:
         sys.stdout.write(f"paceline, version {__version__}\n")
+    elif unreadable := next((word for word in words if not _is_text(word)), None):
+        sys.stderr.write(f"Error: the argument {unreadable!r} is no text in the encoding of this terminal\n")
+        sys.exit(2)
     else:
         from paceline.cli.group import group
 
         group(prog_name="paceline")
+
+
+def _is_text(word: str) -> bool:
+    # Bytes that Python could not decode: no store could keep them either.
+    return not any("\udc80" <= each <= "\udcff" for each in word)
 
 
 def overview() -> str:

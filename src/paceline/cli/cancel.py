@@ -33,4 +33,4 @@ async def cancel(target: Target, job: tuple[str, ...], state: str | None, queue:
     async def act(name: str) -> int:
         return await target.store.move_all(name, wanted, Move.CANCEL)
 
-    await move_many(target.store, queue, wanted, act, verb="cancel", done="are cancelled", yes=yes)
+    await move_many(target.store, queue, wanted, act, verb="cancel", done=("is cancelled", "are cancelled"), yes=yes)

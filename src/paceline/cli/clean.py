@@ -7,6 +7,7 @@ import click
 from paceline.cli.moving import move_many, queue_option, yes_option
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
+from paceline.durations import parse_duration
 from paceline.job import JobState
 
 STATES = [str(each) for each in JobState if each not in (JobState.ACTIVE, JobState.WAITING_CHILDREN)]
@@ -20,8 +21,9 @@ STATES = [str(each) for each in JobState if each not in (JobState.ACTIVE, JobSta
 @with_store
 async def clean(target: Target, state: str, older_than: str, queue: tuple[str, ...], yes: bool) -> None:
     """Remove jobs in STATE, such as completed, failed or cancelled."""
+    parse_duration(older_than, option="older_than", zero=True)
 
     async def act(name: str) -> int:
         return await target.desk.queue(name).clean(state, older_than)
 
-    await move_many(target.store, queue, JobState(state), act, verb="remove", done="removed", yes=yes)
+    await move_many(target.store, queue, JobState(state), act, verb="remove", done=("removed", "removed"), yes=yes)

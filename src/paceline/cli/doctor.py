@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from paceline import __version__
-from paceline.cli.output import clean, glyph, json_option, print_json
+from paceline.cli.output import clean, counted, glyph, json_option, print_json, without_secrets
 from paceline.cli.overview import Overview, look
 from paceline.cli.running import execute, failure
 from paceline.cli.target import SETTINGS, Target, find_settings, find_target, store_options
@@ -54,11 +54,12 @@ async def _doctor(as_json: bool, given: dict[str, str | None]) -> None:
         await _examine(target, health)
     except PacelineError as error:
         problem = error
-        health.warnings.append(str(error))
+        if as_json:
+            health.warnings.append(without_secrets(str(error)))
     if as_json:
         print_json(health)
     else:
-        _print(health)
+        _print(health, problem)
     if problem is not None:
         raise failure(problem)
 
@@ -118,16 +119,18 @@ def complaints(target: Target, seen: Overview) -> list[str]:
     for queue in seen.queues:
         waiting = queue.counts["waiting"]
         if waiting and queue.name not in served:
-            found.append(f"{waiting} jobs wait in queue {queue.name!r}, which no worker serves")
+            found.append(
+                f"{counted(waiting, 'job waits', 'jobs wait')} in queue {queue.name!r}, which no worker serves"
+            )
         if waiting and queue.paused:
-            found.append(f"{waiting} jobs wait in queue {queue.name!r}, which is paused")
+            found.append(f"{counted(waiting, 'job waits', 'jobs wait')} in queue {queue.name!r}, which is paused")
     for worker in seen.workers:
         if worker.seen_at < seen.now - AWAY:
             found.append(f"worker {worker.id} was not heard for {(seen.now - worker.seen_at) // 60_000_000} minutes")
     return found
 
 
-def _print(health: Health) -> None:
+def _print(health: Health, problem: PacelineError | None) -> None:
     _section("versions", health.versions)
     shown = {name: f"{said['value']}  (from {said['source']})" for name, said in health.settings.items()}
     _section("settings", {name: shown.get(name, "not set") for name in SETTINGS})
@@ -135,7 +138,7 @@ def _print(health: Health) -> None:
         _section("store", {name: str(value) for name, value in health.store.items()})
     for text in health.warnings:
         click.echo(click.style(f"{glyph('⚠', '!')} {clean(text)}", fg="yellow"))
-    if not health.warnings:
+    if not health.warnings and problem is None:
         click.echo(click.style(f"{glyph('✓', 'ok:')} nothing looks wrong", fg="green"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from typing import IO, Any, cast
@@ -9,7 +10,7 @@ from typing import IO, Any, cast
 import click
 import msgspec
 
-from paceline.cli.output import json_option, print_json
+from paceline.cli.output import counted, json_option, print_json
 from paceline.cli.progress import progress_bar
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
@@ -28,7 +29,7 @@ AT_ONCE = 500
 @click.option(
     "-f",
     "--file",
-    type=click.File("r"),
+    type=click.File("r", encoding="utf-8"),
     help="One call per line, as JSON: a list, or an object of named arguments; - is standard input.",
 )
 @click.option("-q", "--queue", help="The queue; the task's own unless given.")
@@ -38,7 +39,7 @@ AT_ONCE = 500
 @click.option("--attempts", type=int, help="How many tries it has in total.")
 @click.option("--job-id", help="Its id; adding the same id again adds nothing.")
 @json_option
-@with_store
+@functools.partial(with_store, makes=True)
 async def enqueue(
     target: Target,
     task: str,
@@ -55,6 +56,8 @@ async def enqueue(
     """
     if sum((bool(args), data is not None, file is not None)) > 1:
         raise click.UsageError("give ARGS, --data or --file, not several of them")
+    if file is not None and given["job_id"] is not None:
+        raise click.UsageError("--job-id names one job, --file adds many: all but the first would be dropped")
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     known = None if target.app is None else target.app.tasks.get(task)
     if target.app is not None and known is None:
@@ -65,7 +68,7 @@ async def enqueue(
         queue = queue or known.queue
     line = target.desk.queue(queue or "default")
     if file is not None:
-        lines = file.readlines()
+        lines = _lines(file)
         payloads = [_line(line, number, known) for number, line in enumerate(lines, 1) if line.strip()]
         with progress_bar(f"adding {task}", len(payloads)) as advance:
             added = 0
@@ -73,7 +76,10 @@ async def enqueue(
                 part = payloads[first : first + AT_ONCE]
                 added += len(await line.add_many([(task, payload, _options(options)) for payload in part]))
                 advance(len(part))
-        click.echo(f"added {added} jobs of {task} to queue {line.name}")
+        if as_json:
+            print_json({"added": added, "queue": line.name, "task": task})
+        else:
+            click.echo(f"added {counted(added)} of {task} to queue {line.name}")
         return
     payload = _json(data, "data") if data is not None else _call(args)
     if known is not None:
@@ -89,6 +95,13 @@ async def enqueue(
 
 def _options(options: dict[str, Any]) -> JobOptions:
     return cast(JobOptions, options)  # checked where every job's options are
+
+
+def _lines(file: IO[str]) -> list[str]:
+    try:
+        return file.readlines()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"file={file.name!r} is wrong: expected JSON in UTF-8 ({error})", option="file") from error
 
 
 def _call(args: tuple[str, ...]) -> dict[str, Any]:

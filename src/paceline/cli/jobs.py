@@ -56,7 +56,11 @@ async def jobs(
     headers = ["job", "task", "queue", "group", "state", "when", "error"]
     shown = [place for place, name in enumerate(headers) if any(row[place] for row in rows) or name == "job"]
     lines = table(
-        [headers[i] for i in shown], [[row[i] for i in shown] for row in rows], give=("error", "task", "group", "queue")
+        [headers[i] for i in shown],
+        [[row[i] for i in shown] for row in rows],
+        give=("error", "task", "group", "queue"),
+        keep=("job",),
+        drop=("error", "queue", "group", "when"),
     )
     click.echo("\n".join(lines))
     if len(found) >= limit and len(queue) == 1:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from paceline.cli.kinds import KindType
-from paceline.cli.output import in_words, json_option, print_json, short
-from paceline.cli.overview import limit_lines
+from paceline.cli.output import clean, in_words, json_option, print_json, short
+from paceline.cli.overview import LimitLine, limit_lines
 from paceline.cli.running import with_store
 from paceline.cli.status import limit_data, limit_table
 from paceline.cli.target import Target
 from paceline.limits import Kind
+from paceline.limits.explain import Usage
+from paceline.stores.interface import Override
 
 group_option = click.option("-g", "--group", help="Only this group's key of a per-group limit.")
 reason_option = click.option("-r", "--reason", help="Why; others see it.")
@@ -40,19 +44,29 @@ async def list_limits(target: Target, group: str | None, as_json: bool) -> None:
         print_json([limit_data(line) for line in lines])
         return
     click.echo("\n".join(limit_table(lines)) if lines else "no limits are declared")
-    words = [line for line in lines if line.override is not None]
-    holds = [line.usage for line in lines if line.usage.hold_until > line.usage.now]
-    if words or holds:
+    notes = [_override_note(line, word) for line in lines for word in (line.override, *line.of_groups) if word]
+    notes += [_hold_note(line.usage) for line in lines if line.usage.hold_until > line.usage.now]
+    if notes:
         click.echo()
-    for line in words:
-        word, now = line.override, line.usage.now
-        assert word is not None
-        ends = "" if word.expires_at is None else f", for another {short(word.expires_at - now)}"
-        why = f": {word.reason}" if word.reason else ""
-        click.echo(f"{line.limit.name}: set to {in_words(word.kind)}; declared: {in_words(line.limit.kind)}{ends}{why}")
-    for usage in holds:
-        why = f": {usage.hold_reason}" if usage.hold_reason else ""
-        click.echo(f"{usage.limit}: nobody starts for another {short(usage.hold_until - usage.now)}{why}")
+    for note in notes:
+        click.echo(clean(note))
+
+
+def _override_note(line: LimitLine, word: Override) -> str:
+    ends = "" if word.expires_at is None else f", for another {short(word.expires_at - line.usage.now)}"
+    why = f": {word.reason}" if word.reason else ""
+    name = whose(word.limit, word.group)
+    return f"{name}: set to {in_words(word.kind)}; declared: {in_words(line.limit.kind)}{ends}{why}"
+
+
+def _hold_note(usage: Usage) -> str:
+    why = f": {usage.hold_reason}" if usage.hold_reason else ""
+    return f"{whose(usage.limit, usage.group)}: nobody starts for another {short(usage.hold_until - usage.now)}{why}"
+
+
+def whose(name: str, group: str | None) -> str:
+    """Which key of a limit is meant."""
+    return clean(name if group is None else f"{name} of group {group!r}")
 
 
 @limits.command("set")
@@ -70,7 +84,8 @@ async def set_limit(
     KIND is 100/min, or what code says: "Rate(9, per='1s') & Concurrency(2)".
     """
     await target.desk.override(name, kind, group=group, reason=reason, expires=expires)
-    click.echo(f"{name}: {in_words(kind)}{f' for {expires}' if expires else ', until `paceline limits reset`'}")
+    back = shlex.join(["paceline", "limits", "reset", name, *([] if group is None else ["--group", group])])
+    click.echo(f"{whose(name, group)}: {in_words(kind)}{f' for {expires}' if expires else f', until `{back}`'}")
 
 
 @limits.command("reset")
@@ -81,7 +96,7 @@ async def reset_limit(target: Target, name: str, group: str | None) -> None:
     """Give limit NAME the numbers again that the code declares."""
     await target.desk.override(name, None, group=group)
     usage = await target.store.usage(name, group)
-    click.echo(f"{name}: {in_words(usage.kind)}, as declared")
+    click.echo(f"{whose(name, group)}: {in_words(usage.kind)}, as declared")
 
 
 @limits.command("hold")
@@ -94,9 +109,8 @@ async def hold_limit(target: Target, name: str, for_: str, group: str | None, re
     """Let nobody start under limit NAME for a while. A hold only grows until it is released."""
     await target.desk.hold(name, for_=for_, group=group, reason=reason)
     usage = await target.store.usage(name, group)
-    click.echo(
-        f"{name}: nobody starts for {short(usage.hold_until - usage.now)}" if usage.hold_until else f"{name}: held"
-    )
+    ends = f"nobody starts for {short(usage.hold_until - usage.now)}" if usage.hold_until else "held"
+    click.echo(f"{whose(name, group)}: {ends}")
 
 
 @limits.command("release")
@@ -106,7 +120,7 @@ async def hold_limit(target: Target, name: str, for_: str, group: str | None, re
 async def release_limit(target: Target, name: str, group: str | None) -> None:
     """Lift the hold of limit NAME."""
     await target.desk.release(name, group=group)
-    click.echo(f"{name}: released")
+    click.echo(f"{whose(name, group)}: released")
 
 
 @limits.command("clear")
@@ -116,7 +130,7 @@ async def release_limit(target: Target, name: str, group: str | None) -> None:
 async def clear_limit(target: Target, name: str, group: str | None) -> None:
     """Forget the starts and the hold of limit NAME; what runs still counts."""
     await target.store.clear(name, group)
-    click.echo(f"{name}: begins anew")
+    click.echo(f"{whose(name, group)}: begins anew")
 
 
 @limits.command("drop")
@@ -124,5 +138,6 @@ async def clear_limit(target: Target, name: str, group: str | None) -> None:
 @with_store
 async def drop_limit(target: Target, name: str) -> None:
     """Forget limit NAME; code that declares it brings it back."""
-    dropped = await target.desk.drop_limit(name)
-    click.echo(f"{name}: forgotten" if dropped else f"there is no limit {name!r}")
+    await target.store.usage(name, None)  # says which limits there are if this is none of them
+    await target.desk.drop_limit(name)
+    click.echo(f"{name}: forgotten")

@@ -20,7 +20,7 @@ from paceline.stores import open_store
 def migrate(url: str | None, schema: str, sql: bool) -> None:
     """Make or change the schema in the database at URL. Safe to run twice, and by many at once."""
     try:
-        url = url or _configured()
+        url = url or _configured(sql)
         store: Any = open_store(url, schema=schema) if url.startswith("postgres") else open_store(url)
         if not hasattr(store, "script"):
             raise ConfigError(f"url={url!r} needs no migration: only PostgreSQL has a schema", option="url", value=url)
@@ -33,8 +33,10 @@ def migrate(url: str | None, schema: str, sql: bool) -> None:
     click.echo(f"schema {schema!r}: {'migrated' if changed else 'nothing to do'}")
 
 
-def _configured() -> str:
+def _configured(sql: bool) -> str:
     store = find_settings({}).get("store")
+    if store is None and sql:
+        return "postgresql://"  # what a new schema takes is the same everywhere
     if store is None:
         raise ConfigError("no database: give its URL, or set PACELINE_STORE", option="url")
     return store.value

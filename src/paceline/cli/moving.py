@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from paceline.cli.jobs import queue_names
+from paceline.cli.output import counted
 from paceline.cli.progress import watched
 from paceline.cli.running import confirm
 from paceline.job import JobState
@@ -23,7 +24,7 @@ async def move_many(
     act: Callable[[str], Awaitable[int]],
     *,
     verb: str,
-    done: str,
+    done: tuple[str, str],
     yes: bool,
 ) -> None:
     """The same for all jobs of one state: say how many, ask, do it with a bar, say how many it were."""
@@ -34,7 +35,7 @@ async def move_many(
         click.echo(f"no {state} jobs in {', '.join(names) or 'any queue'}")
         return
     where = ", ".join(f"{count} in {name}" for name, count in number.items() if count)
-    confirm(f"{verb} up to {total} {state} jobs ({where})?", yes)
+    confirm(f"{verb} up to {counted(total, f'{state} job', f'{state} jobs')} ({where})?", yes)
     changed = 0
     for name, count in number.items():
         if count:
@@ -44,4 +45,4 @@ async def move_many(
 
             async with watched(f"{name}: {verb}", count, left):
                 changed += await act(name)
-    click.echo(f"{changed} jobs {done}")
+    click.echo(f"{counted(changed)} {done[changed != 1]}")

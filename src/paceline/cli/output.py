@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -31,6 +32,16 @@ def clean(text: object) -> str:
     return "".join(each if each.isprintable() else " " for each in str(text))
 
 
+def without_secrets(text: str) -> str:
+    """Text without the passwords of the addresses in it: an error may quote one, and so may a line of code."""
+    return re.sub(r"(://[^\s:/@]*):\S+@", r"\1:***@", re.sub(r"(password=)[^&\s'\"]+", r"\1***", text))
+
+
+def counted(number: int, one: str = "job", many: str = "jobs") -> str:
+    """A number and its noun: "1 job", "2 jobs"."""
+    return f"{number} {one if number == 1 else many}"
+
+
 def glyph(fancy: str, plain: str) -> str:
     """A character, or what stands for it where the output cannot show it."""
     # The real output: a live view puts a stand-in before it that knows no encoding.
@@ -49,9 +60,19 @@ def width() -> int:
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[object]], *, right: Collection[str] = (), give: Collection[str] = ()
+    headers: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    right: Collection[str] = (),
+    give: Collection[str] = (),
+    keep: Collection[str] = (),
+    drop: Sequence[str] = (),
 ) -> list[str]:
-    """Aligned lines. Columns in `right` are numbers; those in `give` are cut first where space is short."""
+    """Aligned lines. Columns in `right` are numbers.
+
+    Where space is short, those in `give` are cut first, those in `keep` never (half an id is none), and those in
+    `drop` go, one after the other, when cutting is not enough.
+    """
     cells = [[clean(cell) for cell in row] for row in rows]
     if _total(headers, cells) > width():
         # Where space is short, a column that says nothing goes first.
@@ -61,9 +82,14 @@ def table(
     over = sum(widths) + 2 * (len(widths) - 1) - width()
     order = sorted(range(len(widths)), key=lambda place: (headers[place] not in give, -widths[place]))
     for place in order:
-        if over > 0:
+        if over > 0 and headers[place] not in keep:
             less = min(over, max(widths[place] - NARROW, 0))
             widths[place], over = widths[place] - less, over - less
+    gone = next((name for name in drop if name in headers), None)
+    if over > 0 and gone is not None:
+        kept = [place for place, header in enumerate(headers) if header != gone]
+        fewer = [[row[place] for place in kept] for row in cells]
+        return table([headers[place] for place in kept], fewer, right=right, give=give, keep=keep, drop=drop)
     lines = []
     for number, row in enumerate([list(headers), *cells]):
         parts = [

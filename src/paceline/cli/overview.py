@@ -16,6 +16,8 @@ class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit
     usage: Usage
     override: Override | None
+    of_groups: tuple[Override, ...] = ()
+    """What an operator set for single groups, where no group was named."""
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +46,12 @@ async def limit_lines(store: Store, group: str | None = None) -> list[LimitLine]
         key = group if limit.by == "group" else None
         usage = await store.usage(limit.name, key)
         word = words.get((limit.name, key)) or words.get((limit.name, None))
-        lines.append(LimitLine(limit=limit, usage=usage, override=word))
+        others = tuple(
+            each
+            for (name, of), each in sorted(words.items(), key=lambda item: item[0][1] or "")
+            if name == limit.name and of is not None and group is None
+        )
+        lines.append(LimitLine(limit=limit, usage=usage, override=word, of_groups=others))
     return lines
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import click
 
 from paceline.cli.running import with_store
@@ -16,7 +18,14 @@ from paceline.cli.target import Target
 async def pause(target: Target, queue: str, task: str | None, group: str | None) -> None:
     """Start nothing of QUEUE ("default" unless named), of one task or of one group; what runs goes on."""
     await target.desk.queue(queue).pause(task=task, group=group)
-    click.echo(f"{whom(queue, task, group)} is paused; go on with `paceline resume`")
+    click.echo(f"{whom(queue, task, group)} is paused; go on with `{_back(queue, task, group)}`")
+
+
+def _back(queue: str, task: str | None, group: str | None) -> str:
+    """The command that takes exactly this pause back."""
+    words = ["paceline", "resume", *([] if queue == "default" else [queue])]
+    words += [] if task is None else ["--task", task]
+    return shlex.join(words if group is None else [*words, "--group", group])
 
 
 def whom(queue: str, task: str | None, group: str | None) -> str:

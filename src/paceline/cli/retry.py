@@ -35,4 +35,4 @@ async def retry(target: Target, job: tuple[str, ...], state: str | None, queue: 
     async def act(name: str) -> int:
         return await target.store.move_all(name, wanted, Move.RETRY)
 
-    await move_many(target.store, queue, wanted, act, verb="retry", done="wait again", yes=yes)
+    await move_many(target.store, queue, wanted, act, verb="retry", done=("waits again", "wait again"), yes=yes)

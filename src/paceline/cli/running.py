@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import click
 
+from paceline.cli.output import without_secrets
 from paceline.cli.target import Target, find_target, store_options
 from paceline.errors import ConfigError, MissingExtra, PacelineError, SchemaMismatch, StoreUnavailable
 
@@ -23,7 +24,7 @@ class Failure(click.ClickException):
     """An error for the terminal, with the exit code that says which kind it is."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
+        super().__init__(without_secrets(message))
         self.exit_code = exit_code  # type: ignore[misc]  # how click is told
 
 
@@ -50,14 +51,14 @@ def execute(coroutine: Coroutine[Any, Any, T]) -> T:
         sys.exit(0)
 
 
-def with_store(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def with_store(function: Callable[..., Coroutine[Any, Any, None]], makes: bool = False) -> Callable[..., None]:
     """A command about a store: it is found, opened, and closed afterwards; `function(target, …)` does the work."""
 
     @store_options
     @functools.wraps(function)
     def command(*args: Any, app: str | None, store: str | None, namespace: str | None, **options: Any) -> None:
         try:
-            target = find_target({"app": app, "store": store, "namespace": namespace})
+            target = find_target({"app": app, "store": store, "namespace": namespace}, makes)
         except PacelineError as error:
             raise failure(error) from error
         execute(_around(target, function, args, options))

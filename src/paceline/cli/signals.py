@@ -68,7 +68,11 @@ class Signals:
             return
 
         def heard(number: int, frame: FrameType | None) -> None:
-            self._loop.call_soon_threadsafe(act)
+            try:
+                self._loop.call_soon_threadsafe(act)
+            except RuntimeError:  # the loop has ended: only a thread that cannot be stopped keeps us here
+                if act == self.stop:
+                    os._exit(CRASHED)
 
         with contextlib.suppress(ValueError):  # not in the main thread: somebody else handles signals
             signal.signal(number, heard)

@@ -8,11 +8,12 @@ from typing import Any
 
 import click
 
-from paceline.cli.output import ahead, bar, fit, in_words, json_option, print_json, short, since, table
+from paceline.cli.output import ahead, bar, clean, fit, in_words, json_option, print_json, short, since, table
 from paceline.cli.overview import LimitLine, Overview, look, scope
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
 from paceline.clock import NEVER
+from paceline.errors import StoreUnavailable
 from paceline.job import JobState
 from paceline.stores.interface import QueueRecord
 
@@ -39,14 +40,19 @@ async def _watch(target: Target, every: float) -> None:
     try:
         if screen:
             click.echo("\x1b[?1049h\x1b[?25l", nl=False)  # another screen, no cursor
+        lines = as_text(target, await look(target.store))
         while True:
-            lines = as_text(target, await look(target.store))
             if screen:
                 click.echo("\x1b[H" + "\x1b[K\n".join(lines) + "\x1b[K\x1b[J", nl=False)
             else:
                 click.echo("\n".join(lines) + "\n")
             sys.stdout.flush()
             await asyncio.sleep(every)
+            try:
+                lines = as_text(target, await look(target.store))
+            except StoreUnavailable as error:
+                # Whoever watches wants to see it come back.
+                lines = [click.style(fit(clean(f"{error}; trying again")), fg="yellow")]
     except asyncio.CancelledError:
         return  # Ctrl-C is how one leaves
     finally:
@@ -71,7 +77,7 @@ def as_text(target: Target, seen: Overview) -> list[str]:
         lines += ["", *limit_table(seen.limits)]
     if seen.workers:
         rows = [[worker.id, ", ".join(worker.queues), since(worker.seen_at, seen.now)] for worker in seen.workers]
-        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"))]
+        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"), drop=("queues",))]
     return lines
 
 
@@ -88,7 +94,12 @@ def limit_table(lines: list[LimitLine]) -> list[str]:
         says = in_words(usage.kind) + (" (set by an operator)" if line.override else "")
         rows.append([line.limit.name, full, held or opens, usage.waiting or "", says, scope(line.limit)])
     return table(
-        ["limit", "used", "next start", "waiting", "allows", "for"], rows, right=["waiting"], give=("for", "allows")
+        ["limit", "used", "next start", "waiting", "allows", "for"],
+        rows,
+        right=["waiting"],
+        give=("for", "allows"),
+        keep=("used",),
+        drop=("for", "waiting"),
     )
 
 
@@ -125,6 +136,10 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
         "now": usage.now,
         "declared": repr(limit.kind),
         "override": line.override and {"reason": line.override.reason, "expires_at": line.override.expires_at},
+        "override_of_groups": {
+            word.group: {"kind": repr(word.kind), "reason": word.reason, "expires_at": word.expires_at}
+            for word in line.of_groups
+        },
     }
 
 

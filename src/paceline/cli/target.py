@@ -16,8 +16,9 @@ from typing import Any
 import click
 
 from paceline.app import App
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PacelineError
 from paceline.stores import open_store
+from paceline.stores.address import without_password
 from paceline.stores.interface import Store
 
 SETTINGS = ("app", "store", "namespace")
@@ -65,27 +66,57 @@ def find_settings(given: dict[str, str | None]) -> dict[str, Setting]:
     return found
 
 
-def find_target(given: dict[str, str | None]) -> Target:
-    """The app or the store that was named; of two that were named in different places the nearer one."""
+def find_target(given: dict[str, str | None], makes: bool = False) -> Target:
+    """The app or the store that was named; of two that were named in different places the nearer one.
+
+    `makes`: a store that does not exist yet may be made. Whoever only looks mistyped its name.
+    """
     settings = find_settings(given)
     app, store = settings.get("app"), settings.get("store")
     if app is not None and store is not None:
-        if app.source == store.source:
-            raise ConfigError(f"app={app.value!r} and store={store.value!r} are both given: expected one of them")
+        if _nearness(app.source) == _nearness(store.source):
+            shown = without_password(store.value)
+            raise ConfigError(
+                f"app={app.value!r} and store={shown!r} are both given ({app.source}, {store.source}): "
+                "expected one of them"
+            )
         nearest = min((app, store), key=lambda each: _nearness(each.source))
         app, store = (app, None) if nearest is app else (None, store)
     if store is not None:
         namespace = settings.get("namespace")
-        return Target(
-            open_store(store.value, namespace="default" if namespace is None else namespace.value), None, settings
-        )
+        options: dict[str, Any] = {"namespace": "default" if namespace is None else namespace.value}
+        if store.value.startswith("postgres") and not makes:
+            options["migrate"] = False
+        opened = open_store(store.value, **options)
+        path = getattr(opened, "path", None)
+        if path is not None and not makes and not os.path.exists(path):
+            raise ConfigError(
+                f"store={store.value!r} is wrong: there is no file {str(path)!r}; it is made by the first job",
+                option="store",
+                value=store.value,
+            )
+        return Target(opened, None, settings)
     if app is None:
         raise ConfigError(
             "no app and no store: give -a jobs:app or --store sqlite:///jobs.db, set PACELINE_APP or PACELINE_STORE, "
             'or write app = "jobs:app" under [tool.paceline] in pyproject.toml'
         )
     loaded = load_app(app.value)
+    _check_namespace(settings, loaded)
     return Target(loaded.store, loaded, settings)
+
+
+def _check_namespace(settings: dict[str, Setting], app: App) -> None:
+    """An app has a namespace of its own: whoever names another one must not change the jobs of this one."""
+    named, own = settings.get("namespace"), app.store.namespace
+    if named is None or named.value == own or _nearness(named.source) > _nearness(settings["app"].source):
+        return
+    raise ConfigError(
+        f"namespace={named.value!r} ({named.source}) is wrong beside app={settings['app'].value!r}, whose namespace is "
+        f"{own!r}: say it in App(…, namespace={named.value!r}), or name the store (--store URL) instead of the app",
+        option="namespace",
+        value=named.value,
+    )
 
 
 def load_app(name: str) -> App:
@@ -101,7 +132,7 @@ def load_app(name: str) -> App:
     module = _import(module_name, name)
     found = _attribute(module, attribute) if attribute else _only_app(module)
     if not isinstance(found, App) and isinstance(found, Callable):  # type: ignore[arg-type]  # a factory
-        found = found()
+        found = _made_by(found, name)
     if not isinstance(found, App):
         raise ConfigError(
             f"app={name!r} is wrong: it is {type(found).__name__} {found!r:.80}, expected a paceline.App",
@@ -135,11 +166,15 @@ def _project() -> tuple[Path | None, dict[str, Any]]:
                 tools = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
             except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
                 raise ConfigError(f"{path} cannot be read: {error}") from error
-            return path, tools.get("paceline", {})
+            ours = tools.get("paceline", {}) if isinstance(tools, dict) else {}
+            if not isinstance(ours, dict):
+                raise ConfigError(f"[tool.paceline] in {path} is wrong: it is {ours!r}, expected a table")
+            return path, ours
     return None, {}
 
 
 def _import(module_name: str, name: str) -> ModuleType:
+    what = f"the module {module_name!r} could not be imported"
     try:
         return importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -149,20 +184,36 @@ def _import(module_name: str, name: str) -> ModuleType:
                 option="app",
                 value=name,
             ) from error
-        raise _cannot_import(module_name, error) from error
+        raise _failed(what, error) from error
     except Exception as error:
-        raise _cannot_import(module_name, error) from error
+        raise _failed(what, error) from error
+    except SystemExit as error:
+        raise CannotImport(
+            f"{what}: it ends the program (exit code {error.code}); "
+            'what it does as a program belongs below if __name__ == "__main__":'
+        ) from error
 
 
-def _cannot_import(module_name: str, error: Exception) -> CannotImport:
+def _made_by(factory: Callable[[], Any], name: str) -> Any:
+    try:
+        return factory()
+    except Exception as error:
+        raise _failed(f"the function {name!r} could not make the app", error) from error
+
+
+def _failed(what: str, error: Exception) -> CannotImport:
     """His traceback begins where his code does: our frames and those of the import system say nothing."""
     trace: TracebackType | None = error.__traceback__
     while trace is not None and (
         "importlib" in trace.tb_frame.f_code.co_filename or trace.tb_frame.f_code.co_filename == __file__
     ):
         trace = trace.tb_next
+    if isinstance(error, PacelineError) and trace is not None:
+        # Our own errors say what to do; of the way there only his line helps.
+        where = traceback.extract_tb(trace, limit=1)[0]
+        return CannotImport(f"{what} ({where.filename}, line {where.lineno}): {error}")
     text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
-    return CannotImport(f"the module {module_name!r} could not be imported:\n{text}")
+    return CannotImport(f"{what}:\n{text}")
 
 
 def _attribute(module: ModuleType, attribute: str) -> Any:

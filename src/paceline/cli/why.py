@@ -29,10 +29,13 @@ async def why(target: Target, job: str, as_json: bool) -> None:
     standing = await target.store.standing(job)
     served = any(standing.job.queue in worker.queues for worker in await target.store.workers())
     holders = await _all_holders(target.store, standing)
+    text = explain(standing).text
+    if not served and standing.job.state not in FINISHED:
+        text += f"; no worker serves queue {standing.job.queue!r} now"
     if as_json:
-        print_json({**_data(standing, holders), "served": served})
+        print_json({**_data(standing, holders), "text": text, "served": served})
         return
-    click.echo(click.style(clean(explain(standing).text), bold=True))
+    click.echo(click.style(clean(text), bold=True))
     click.echo()
     details = _details(standing, holders)
     if not served and standing.job.state not in FINISHED:
@@ -69,12 +72,12 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
     if job.due_at > now:
         found["due"] = [ahead(job.due_at, now)]
     if standing.keys:
-        found["limits"] = [_limit_line(usage) for usage in standing.keys]
+        found["limits"] = [_limit_line(usage, job) for usage in standing.keys]
     slots = [line for usage in standing.keys for line in _slots(usage, holders.get(usage.limit), now)]
     if slots:
         found["slots"] = slots
-    first = f"{standing.ahead} {'job' if standing.ahead == 1 else 'jobs'} of its lane first"
-    position = [first if standing.ahead else "first of its lane"]
+    before = f"{standing.ahead} {'job' if standing.ahead == 1 else 'jobs'} of its lane first"
+    position = [before if standing.ahead else "first of its lane"]
     if standing.groups > 1:
         position.append(f"{standing.groups} groups take turns")
     found["position"] = [", ".join(position)]
@@ -82,7 +85,11 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
         found["attempts"] = [f"{job.attempts_made} of {job.attempts} used"]
         found["last error"] = [job.error or "none"]
     when = None if standing.paused or not standing.known else standing.earliest
-    found["earliest"] = [ahead(when, now) if when is not None else "not known: only an end or an operator can help"]
+    first = next((usage.reserved_by for usage in standing.keys if usage.reserved_by not in (None, job.id)), None)
+    if when is None:
+        found["earliest"] = ["not known: only an end or an operator can help"]
+    else:
+        found["earliest"] = [ahead(when, now) if first is None or when > now else f"after the bigger job {first}"]
     return found
 
 
@@ -113,7 +120,7 @@ def _what_happened(job: JobRecord, now: Micros) -> dict[str, list[str]]:
     if job.crashes:
         found["crashes"] = [f"{job.crashes}: its worker died"]
     if job.progress:
-        found["progress"] = [f"{job.progress:g} % {job.message or ''}"]
+        found["progress"] = [f"{job.progress:g} % {job.message or ''}".rstrip()]
     if job.error:
         found["error"] = [job.error]
     if job.result is not None:
@@ -123,8 +130,8 @@ def _what_happened(job: JobRecord, now: Micros) -> dict[str, list[str]]:
     return found
 
 
-def _limit_line(usage: Usage) -> str:
-    state = "free"
+def _limit_line(usage: Usage, job: JobRecord) -> str:
+    state = "free" if usage.reserved_by in (None, job.id) else f"kept free for the bigger job {usage.reserved_by}"
     if usage.hold_until > usage.now:
         state = f"held for {short(usage.hold_until - usage.now)}"
         state += f" ({usage.hold_reason})" if usage.hold_reason else ""
@@ -167,6 +174,7 @@ def _data(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[str, 
                 "until": None if usage.opens_at >= NEVER else max(usage.opens_at, now),
                 "held_until": usage.hold_until if usage.hold_until > now else None,
                 "hold_reason": usage.hold_reason if usage.hold_until > now else None,
+                "reserved_by": None if usage.reserved_by == job.id else usage.reserved_by,
                 "held_by": [each.id for each in holders.get(usage.limit, [])],
             }
             for usage in standing.keys

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
+import threading
+from collections.abc import Callable
+from typing import Any
 
 import click
 import msgspec
@@ -36,10 +41,31 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
 
 
+def worker_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Which app, how many at once, which queues."""
+    for option in (
+        click.option(
+            "-q",
+            "--queue",
+            "queues",
+            multiple=True,
+            envvar=["PACELINE_WORKER_QUEUE", "PACELINE_WORKER_QUEUES"],
+            help="Only these queues; those of the tasks unless given.",
+        ),
+        click.option(
+            "-c", "--concurrency", default=10, show_default=True, type=click.IntRange(1), help="Jobs at once."
+        ),
+        click.option(
+            "-a", "--app", "named", metavar="MODULE:APP", allow_from_autoenv=False, help="The same as the argument."
+        ),
+        click.argument("app", required=False),
+    ):
+        function = option(function)
+    return function
+
+
 @click.command()
-@click.argument("app", required=False)
-@click.option("-c", "--concurrency", default=10, show_default=True, type=click.IntRange(1), help="Jobs at once.")
-@click.option("-q", "--queue", "queues", multiple=True, help="Only these queues; those of the tasks unless given.")
+@worker_options
 @click.option("-p", "--processes", default=1, show_default=True, type=click.IntRange(1), help="Processes.")
 @click.option("--burst", is_flag=True, help="End when nothing is waiting, delayed or active.")
 @click.option("--reload", is_flag=True, help="Start anew when a Python file below this folder changes.")
@@ -49,13 +75,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True
 )
-def worker(app: str | None, **options: object) -> None:
+def worker(app: str | None, named: str | None, **options: object) -> None:
     """Run the jobs of APP, such as jobs:app, until Ctrl-C.
 
     The first Ctrl-C (or SIGTERM) lets running jobs end within the grace, the second hands them back at once.
     Exit codes: 0 clean, 1 crash, 2 wrong use, 3 grace exceeded, 4 store unreachable at start.
     """
-    start(app, options)
+    start(one_of(app, named), options)
+
+
+def one_of(app: str | None, named: str | None) -> str | None:
+    """The app as argument or as option, as with every other command."""
+    if app is not None and named is not None and app != named:
+        raise click.UsageError(f"APP is {app!r}, --app {named!r}: give one of them")
+    return app or named
 
 
 def start(app: str | None, options: dict[str, object]) -> None:
@@ -102,7 +135,7 @@ async def work(plan: Plan, app: App) -> int:
         async with app:
             if plan.health is not None and not reports.is_child():
                 health = await serve_health(plan.health, is_live, is_ready)
-            if not reports.is_child() and plan.log_format == "text":
+            if (not reports.is_child() or plan.processes == 1) and plan.log_format == "text":
                 click.echo(await banner(plan, app, worker), err=True)
             reports.begin(is_ready)
             await worker.run(until_empty=plan.burst)
@@ -111,7 +144,19 @@ async def work(plan: Plan, app: App) -> int:
         reports.end()
         if health is not None:
             health.close()
-    return GRACE_EXCEEDED if worker.grace_exceeded and not signals.hurried else 0
+    code = GRACE_EXCEEDED if worker.grace_exceeded and not signals.hurried else 0
+    if worker.grace_exceeded or signals.hurried:
+        _leave_threads(code)
+    return code
+
+
+def _leave_threads(code: int) -> None:
+    """Jobs were handed back: a handler that goes on in a thread cannot be stopped, and must not keep us."""
+    if any(not thread.daemon for thread in threading.enumerate() if thread is not threading.main_thread()):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _app_name(app: str | None) -> str:

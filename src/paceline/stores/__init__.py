@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from paceline.checks import check_name
 from paceline.errors import ConfigError, MissingExtra, require
+from paceline.stores.address import without_password
 from paceline.stores.interface import Store
 
 SCHEMES = (
@@ -39,7 +40,8 @@ def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store
     if scheme in REDIS:
         url, options = _own_options(url, options, ("durability", "trust_restart"))
         return _make(partial(_redis_store(), url), url, options, namespace=namespace)
-    raise ConfigError(f"url={url!r} is wrong: expected {SCHEMES}", option="url", value=url)
+    shown = without_password(url) if isinstance(url, str) else url
+    raise ConfigError(f"url={shown!r} is wrong: expected {SCHEMES}", option="url", value=shown)
 
 
 def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
@@ -117,5 +119,5 @@ def _make(kind: Any, url: str, options: dict[str, Any], **more: Any) -> Store:
     try:
         store: Store = kind(**options, **more)
     except TypeError as error:
-        raise ConfigError(f"open_store({url!r}): {error}", option="options", value=options) from error
+        raise ConfigError(f"open_store({without_password(url)!r}): {error}", option="options", value=options) from error
     return store

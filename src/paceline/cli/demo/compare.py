@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.cli.demo.runs import Result
+from paceline.cli.demo.runs import GUARD, Result
 from paceline.cli.output import table
 
 
@@ -27,6 +27,11 @@ def compare(jobs: int, most: int, per: float, storm: Result, paced: Result) -> l
             f"With limits it took {paced.progress.seconds:.1f} s ({paced.progress.seconds / ideal:.2f} x), "
             f"{refusals(paced)} refusals; without, {refusals(storm)} refusals and "
             f"{storm.progress.counts['failed']} webhooks lost."
+        )
+    if refusals(paced):
+        lines.append(
+            "Refusals in spite of limits: this machine was so busy that requests arrived more than "
+            f"{GUARD} after their start, which is all the demo allows for. Try again when it is quieter."
         )
     return lines
 

@@ -19,7 +19,7 @@ TENANTS = {"big": 0.7, "middle": 0.15, "small": 0.1, "tiny": 0.05}
 """The tenants and their share of the webhooks; the big one's come first."""
 ATTEMPTS = 4
 SLOTS = 50
-GUARD = "100ms"
+GUARD = "250ms"
 """A service counts arrivals, and a request may travel: so much wider is our window than its own."""
 EVERY = 0.1
 """Seconds between two looks at how far a run is."""

@@ -48,6 +48,9 @@ def translated(error: psycopg.Error) -> PacelineError:
     code = error.sqlstate or ""
     if code == OURS:
         return fault(json.loads(error.diag.message_detail or "{}"))
+    if not code and isinstance(error, psycopg.ProgrammingError):
+        # The driver itself could not read it; nobody was asked.
+        return ConfigError(f"the URL or an option of the store is wrong: {_said(error)}", option="url")
     if code in OLD:
         return SchemaMismatch(
             f"the schema is not the one that this version needs ({_said(error)}); run `paceline migrate`, or open the "

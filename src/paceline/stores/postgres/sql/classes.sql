@@ -170,13 +170,14 @@ begin
             (select a.ctid, a.xid, a.id from (
                 select x.xid from pg_snapshot_xip(v_line.folded) as x (xid) union select v_line.folded_by order by 1) as x
                 cross join lateral (select o.ctid, o.xid, o.id from paceline.arrival o
-                    where o.queue = p_queue and o.xid = x.xid and (o.xid, o.id) > (
-                        coalesce(v_line.folding_xid, '0'::xid8), coalesce(v_line.folding_id, 0))
+                    where o.queue = p_queue and o.xid = x.xid and (v_line.folding_xid is null
+                        or x.xid > v_line.folding_xid or (x.xid = v_line.folding_xid and o.id > v_line.folding_id))
                     order by o.xid, o.id limit p_most) as a limit p_most)
             union all
             (select o.ctid, o.xid, o.id from paceline.arrival o
-                where o.queue = p_queue and o.xid >= coalesce(pg_snapshot_xmax(v_line.folded), '0'::xid8)
-                    and (o.xid, o.id) > (coalesce(v_line.folding_xid, '0'::xid8), coalesce(v_line.folding_id, 0))
+                where o.queue = p_queue
+                    and o.xid >= coalesce(greatest(pg_snapshot_xmax(v_line.folded), v_line.folding_xid), '0'::xid8)
+                    and (v_line.folding_xid is null or o.xid > v_line.folding_xid or o.id > v_line.folding_id)
                     and (not v_goes_on or pg_visible_in_snapshot(o.xid, v_seen))
                 order by o.xid, o.id limit p_most)) as s
         order by s.xid, s.id limit p_most
@@ -260,7 +261,7 @@ begin
     end if;
     select array_agg(s.class), array_agg(s.g), array_agg(g.id), array_agg(s.grp), array_agg(g.paused),
         array_agg(l.id), array_agg(s.lane), array_agg(s.other),
-        array_agg(s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane)), array_agg(s.number), array_agg(s.head[1]), array_agg(s.head[2]),
+        array_agg(l.id is null and s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane)), array_agg(s.number), array_agg(s.head[1]), array_agg(s.head[2]),
         array_agg(n.last[2]), array_agg(n.last[1]), array_agg(coalesce(n.size, 0)), array_agg(l.ctid),
         array_agg(l.state), array_agg(l.waiting), array_agg(l.head_priority), array_agg(l.head_place)
         into s_class, s_g, s_grp, s_name, s_paused, s_lane, s_guess, s_other, s_free, s_number, s_priority, s_place, s_turn, s_filed,
