@@ -101,7 +101,7 @@ class Bed:
             claim = await self.store.claim(ask)
             while (
                 not claim.jobs and claim.ask_again_at == claim.now
-            ):  # it filed what arrived; that is part of the price
+            ):  # it filed what arrived: part of the price
                 claim = await self.store.claim(self._ask(slots))
             took.append(now() - start)
             assert len(claim.jobs) == slots, claim
