@@ -99,9 +99,7 @@ class Bed:
             ask = self._ask(slots)
             start = now()
             claim = await self.store.claim(ask)
-            while (
-                not claim.jobs and claim.ask_again_at == claim.now
-            ):  # it filed what arrived: part of the price
+            while not claim.jobs and claim.ask_again_at == claim.now:  # it filed what arrived: part of the price
                 claim = await self.store.claim(self._ask(slots))
             took.append(now() - start)
             assert len(claim.jobs) == slots, claim
