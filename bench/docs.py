@@ -43,8 +43,8 @@ def provisional(contents: list[dict[str, Any]]) -> str:
     if len({(content["about"]["measured"], content["about"]["paceline"]) for content in contents}) > 1:
         doubts.append("put together from several runs")
     if any(content.get("quick", True) for content in contents):
-        doubts.append("in part from quick ones, with one round")
-    return " and ".join(doubts)
+        doubts.append("quick: less of everything, on a machine that may have been busy")
+    return "; ".join(doubts)
 
 
 def render(page: str, measured: Measured, about: dict[str, Any]) -> str:

@@ -221,10 +221,20 @@ def bound(store: str) -> list[Target]:
     return found
 
 
+def watched(key: str, seconds: int) -> Find:
+    """Commands of a blocked worker in so many seconds; a quick run does not watch that long, and says nothing."""
+
+    def find(measured: Measured) -> Found | None:
+        long_enough = min(column(measured, "quiet", key, "seconds"), default=0) >= seconds
+        return figure("quiet", key, "each")(measured) if long_enough else None
+
+    return find
+
+
 def quiet(store: str) -> list[Target]:
     key = f"{store} ours:plain x8"
     return [
-        most(store, "commands of a blocked worker in 20 s", 3, figure("quiet", key, "each"), ""),
+        most(store, "commands of a blocked worker in 20 s", 3, watched(key, 20), ""),
         most(store, "lateness when the limit opens", 50, figure("quiet", key, "late"), "ms"),
     ]
 

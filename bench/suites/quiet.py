@@ -15,14 +15,14 @@ from bench.systems import adapter
 ROUNDS = 1
 """They are counted, not timed."""
 WORKERS = 8
-SETTLING = 1.5
+SETTLING = 1.0
 """Seconds until those that looked together have gone to sleep."""
 STARTS = 10
 
 
 def cases(size: Size) -> list[Case]:
     """`n` is for how many seconds they are watched."""
-    watched = 3 if size.quick else 20
+    watched = 2 if size.quick else 20
     return [Case("quiet", store, "ours:plain", watched, WORKERS) for store in ("postgres", "redis")]
 
 

@@ -18,7 +18,7 @@ BULK = 1_000
 
 
 def cases(size: Size) -> list[Case]:
-    return [Case("size", store, "bytes", 2_000 if size.quick else 20_000) for store in STORES]
+    return [Case("size", store, "bytes", 1_000 if size.quick else 20_000) for store in STORES]
 
 
 async def measure(place: Place, case: Case) -> dict[str, Any]:
