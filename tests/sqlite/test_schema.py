@@ -250,3 +250,22 @@ async def test_a_refused_file_is_taken_once_it_is_replaced_by_a_good_one(path):
     await store.close()
 
     assert counts["waiting"] == 1
+
+
+async def test_a_first_look_that_meets_a_lock_is_done_again(tmp_path, monkeypatch):
+    looks = []
+    look = schema.version_of
+
+    def busy(db, path):
+        looks.append(path)
+        if len(looks) in (2, 3):  # after the connection was made, while another process turns the file to its log
+            raise sqlite3.OperationalError("database is locked")
+        return look(db, path)
+
+    monkeypatch.setattr(schema, "version_of", busy)
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    await store.open()
+
+    assert len(looks) > 3
+    await store.close()
