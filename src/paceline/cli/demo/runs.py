@@ -134,7 +134,8 @@ async def _run(
             await look()
             await asyncio.wait([running], timeout=EVERY)
         await running
-        progress.counts, progress.over = await queue.counts(), True
+        await look()
+        progress.over = True
         arrivals = await service.log()
     finally:
         if not running.done():
