@@ -171,10 +171,7 @@ class Slots:
         """Note for each job of the run what the store is to write."""
         if self._batch is None and isinstance(end, Succeeded) and end.value is None and not self._is_paced:
             record = run.jobs[0].record
-            finish = Finish(id=record.id, fence=record.fence, outcome=Outcome.COMPLETED)
-            self.ended.append(finish)
-            if tells():
-                tell_end(record, finish, self._store.clock.now())
+            self._note_end(record, Finish(id=record.id, fence=record.fence, outcome=Outcome.COMPLETED))
             return
         ends = [end] if self._batch is None else batch_ends(end, len(run.jobs))
         held: set[tuple[str, str | None]] = set()
@@ -191,11 +188,15 @@ class Slots:
                 new = tuple(hold for hold in finish.holds if (hold.limit, hold.group) not in held)
                 held.update((hold.limit, hold.group) for hold in new)
                 finish = msgspec.structs.replace(finish, holds=new)
-            self.ended.append(finish)
-            if tells():
-                tell_end(job.record, finish, self._store.clock.now())
+            self._note_end(job.record, finish)
             if self._is_paced:
                 await self._pace.ended(job.id)
+
+    def _note_end(self, record: JobRecord, finish: Finish) -> None:
+        """The store is to write this end, and whoever reads the log is told of it."""
+        self.ended.append(finish)
+        if tells():
+            tell_end(record, finish, self._store.clock.now())
 
     async def _limits_for(self, job: Job[Any], error: BaseException) -> Sequence[Limit]:
         """A refusal from outside holds limits: which ones there are is read only then."""
@@ -278,10 +279,7 @@ class Slots:
             await asyncio.wait(tasks, timeout=CLEAN_UP)
         for run in list(self._runs):
             for job in run.jobs:
-                finish = decide(job.record, HandedBack(), jitter=0.0)
-                self.ended.append(finish)
-                if tells():
-                    tell_end(job.record, finish, self._store.clock.now())
+                self._note_end(job.record, decide(job.record, HandedBack(), jitter=0.0))
             if self._is_paced:
                 for job in run.jobs:
                     await self._pace.ended(job.id)
