@@ -23,15 +23,8 @@ WIDE = Rate(1_000_000, per="1s") & Concurrency(1000)
 LIMITS = [Limit("service", WIDE, tasks=["work"]), Limit("tenant", WIDE, by="group")]
 BINDING = [Limit("tenant", Rate(1, per="20ms") & Concurrency(1), by="group")]
 
-FORWARDS = """create or replace function paceline.line_of(p_queue int) returns paceline.line
-language plpgsql stable as $$
-declare
-    v_line paceline.line;
-begin
-    select * into v_line from paceline.line where queue = p_queue order by version limit 1;
-    return v_line;
-end $$"""
-"""The row that every claim changes, looked for from its oldest version on."""
+DEFINITIONS = """select pg_get_functiondef(p.oid) from pg_proc p
+where p.pronamespace = 'forwards'::regnamespace and p.prosrc like '%version desc limit 1%'"""
 
 
 class Line:
@@ -85,7 +78,8 @@ async def test_a_claim_touches_no_more_pages_the_longer_somebody_holds_a_transac
 async def test_rows_that_are_looked_for_from_the_oldest_on_are_noticed(url, sql):
     mutant = PostgresStore(url, schema="forwards")
     await mutant.open()
-    sql.execute(FORWARDS.replace("paceline.", "forwards."))
+    for (text,) in sql.execute(DEFINITIONS).fetchall():
+        sql.execute(text.replace("version desc limit 1", "version limit 1"))
 
     first, last = await before_and_after(mutant, sql, [])
 

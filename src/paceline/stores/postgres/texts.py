@@ -12,7 +12,7 @@ CLAIM = """select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes,
 from paceline.claim($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text, $8::text[], $9::text[],
     $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[], $16::text[], $17::bigint[],
     $18::bigint[], $19::boolean[], $20::text[]::jsonb[], $21::boolean) as c
-left join lateral paceline.records($1::int, c.seqs[:c.fit], c.instant) as r on true"""
+left join lateral paceline.running(c.seqs[:c.fit]) as r on true"""
 
 CLAIMED = """select r.* from paceline.records($1::int, $2::bigint[], $3::bigint) as r where r.worker = $4::text"""
 

@@ -126,7 +126,7 @@ create table paceline.lease (
     logs text[],
     cancel_asked boolean not null default false,
     meters bigint[],
-    taken bigint[]
+    taken bigint[] -- from each of them; null: 1
 ) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 create index lease_until on paceline.lease (queue, until);
 

@@ -252,7 +252,8 @@ begin
             v_past.started_at, coalesce(v_past.progress, 0), v_past.message, coalesce(p_error, v_past.error),
             v_past.logs, coalesce(v_past.fence, 0), false);
     return paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
-        case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now, p_empty);
+        case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now, p_empty,
+        true);
 end $$;
 
 -- The next job of a queue that may start now, started; null when nobody may.
@@ -471,19 +472,19 @@ begin
 end $$;
 
 -- The earliest instant at which a claim could give more than this one did, as far as time decides.
-create function paceline.next_at(p_queue paceline.queue, p_known int) returns bigint language plpgsql as $$
+create function paceline.next_at(p_queue int, p_active boolean, p_known int) returns bigint language plpgsql as $$
 declare
     v_at bigint := 4611686018427387904;
     v_shared bigint;
     v_until bigint;
     v_class paceline.class;
-    v_line paceline.line := paceline.line_of(p_queue.id);
+    v_line paceline.line := paceline.line_of(p_queue);
     v_low int;
 begin
-    select due_at into v_at from paceline.delayed where queue = p_queue.id order by due_at limit 1;
+    select due_at into v_at from paceline.delayed where queue = p_queue order by due_at limit 1;
     v_at := coalesce(v_at, 4611686018427387904);
-    if p_queue.paused then return v_at; end if;
-    for v_class in select * from paceline.class where queue = p_queue.id and not paused
+    if p_active is not true then return v_at; end if;
+    for v_class in select * from paceline.class where queue = p_queue and not paused
         and (p_known is null or p_known = any (known_by))
     loop
         v_shared := case when v_class.shared = '{}' then 0 else paceline.class_opens(v_class.shared) end;
@@ -543,30 +544,38 @@ create function paceline.claim(
 declare
     v_answer paceline.claim_head;
     c paceline.choosing;
-    v_last paceline.last_claim;
-    v_queue paceline.queue;
+    v_found record;
     v_knowns int[] := '{}';
     v_ended paceline.ended;
     v_back record;
     v_place int;
     v_name text;
     v_one record;
-    v_limits int[];
-    v_also bigint;
-    v_guard bigint;
-    v_expiry bigint;
+    v_limits int[] := '{}';
+    v_also bigint := 0;
 begin
     if current_setting('transaction_isolation') <> 'read committed' then
         perform paceline.fail('isolation', jsonb_build_object('error', 'isolation'));
     end if;
-    c.now := coalesce(p_now, paceline.clock_us());
-    perform paceline.expire(p_space, c.now);
+    perform paceline.expire(p_space, coalesce(p_now, paceline.clock_us()));
     perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
-    select * into v_last from paceline.last_claim where space = p_space and worker = p_worker
-        order by version desc limit 1;
-    if p_claim_id <> '' and v_last.claim_id = p_claim_id then
+    -- What this claim has to think of at all, now that nothing changes any more.
+    select l.claim_id, l.version, l.seqs, l.fences, s.guard, s.next_expiry, q.seen_at, q.active,
+        exists (select from paceline.lim o where o.space = p_space) as limited,
+        p_empty or exists (select from paceline.listener o where o.space = p_space and o.wants_empty
+            and o.until > paceline.clock_us()) as empty
+        into v_found from paceline.space s
+        cross join lateral (select max(n.seen_at) as seen_at, array_agg(t.place::int) filter (where not u.paused) as active
+            from unnest(p_queues) with ordinality as t (id, place)
+            cross join lateral (select o.paused from paceline.queue o where o.id = t.id limit 1) as u
+            cross join lateral (select o.seen_at from paceline.line o where o.queue = t.id order by o.version desc limit 1)
+                as n) as q
+        left join lateral (select * from paceline.last_claim o where o.space = p_space and o.worker = p_worker
+            order by o.version desc limit 1) as l on true
+        where s.id = p_space;
+    if p_claim_id <> '' and v_found.claim_id = p_claim_id then
         -- The same claim asked again, because its answer was lost: those of its jobs that still run.
-        v_answer.instant := greatest(c.now, (select max((paceline.line_of(t.id)).seen_at) from unnest(p_queues) as t (id)));
+        v_answer.instant := greatest(coalesce(p_now, paceline.clock_us()), v_found.seen_at);
         v_answer.again_at := v_answer.instant;
         v_answer.replayed := true;
         v_answer.lost := '{}';
@@ -574,35 +583,38 @@ begin
         v_answer.guard := 4611686018427387904;
         v_answer.needs_room := 0;
         select coalesce(array_agg(s.seq order by t.place), '{}') into v_answer.seqs
-            from unnest(v_last.seqs, v_last.fences) with ordinality as t (seq, fence, place)
+            from unnest(v_found.seqs, v_found.fences) with ordinality as t (seq, fence, place)
             join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
         v_answer.fit := paceline.fitting(v_answer.seqs);
         return v_answer;
     end if;
-    p_empty := paceline.wants_empty(p_space, p_empty);
-    foreach v_name in array p_also loop
-        perform paceline.require_limit(p_space, v_name);
-    end loop;
     c.also := '{}';
     c.also_names := '{}';
-    -- All shared keys that may be looked at are locked together and in order.
-    select coalesce(array_agg(distinct l), '{}') into v_limits from (
-        select unnest(k.shared) as l from paceline.class k where k.queue = any (p_queues)
-        union select id from paceline.lim where space = p_space and name = any (p_also)) as s;
-    if v_limits <> '{}' then
-        perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
-            where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
-        perform paceline.lock_keys(array(select k.id from unnest(v_limits) as t (id)
-            join paceline.key k on k.lim = t.id and k.grp = ''));
-    end if;
-    -- The time, now that the locks are held; it stands still rather than go back.
-    c.now := greatest(coalesce(p_now, paceline.clock_us()),
-        (select max((paceline.line_of(t.id)).seen_at) from unnest(p_queues) as t (id)),
-        (select max(m.seen_at) from paceline.keys_of(v_limits, '') as m));
+    c.now := greatest(coalesce(p_now, paceline.clock_us()), v_found.seen_at);
     if p_also <> '{}' then
-        select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
-            into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
-            join paceline.lim l on l.space = p_space and l.name = t.name;
+        foreach v_name in array p_also loop
+            perform paceline.require_limit(p_space, v_name);
+        end loop;
+    end if;
+    if v_found.limited then
+        -- All shared keys that may be looked at are locked together and in order.
+        select coalesce(array_agg(distinct l), '{}') into v_limits from (
+            select unnest(k.shared) as l from paceline.class k where k.queue = any (p_queues)
+            union select id from paceline.lim where space = p_space and name = any (p_also)) as s;
+        if v_limits <> '{}' then
+            perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
+                where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
+            perform paceline.lock_keys(array(select k.id from unnest(v_limits) as t (id)
+                join paceline.key k on k.lim = t.id and k.grp = ''));
+            -- The time, now that the locks are held; it stands still rather than go back.
+            c.now := greatest(coalesce(p_now, paceline.clock_us()), c.now,
+                (select max(m.seen_at) from paceline.keys_of(v_limits, '') as m));
+        end if;
+        if p_also <> '{}' then
+            select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
+                into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
+                join paceline.lim l on l.space = p_space and l.name = t.name;
+        end if;
     end if;
     c.space := p_space;
     c.queues := p_queues;
@@ -618,44 +630,61 @@ begin
     v_answer.lost := '{}';
     if cardinality(p_ids) > 0 then
         v_ended := paceline.end_runs(p_space, c.now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
-            p_opens, p_holds, p_empty);
+            p_opens, p_holds, v_found.empty);
         v_answer.lost := v_ended.lost;
         c.wakes := v_ended.wakes;
     end if;
-    for i in 1 .. cardinality(p_queues) loop
-        v_knowns := v_knowns || paceline.know(p_queues[i], p_tasks);
-    end loop;
+    if p_tasks is null then
+        v_knowns := array_fill(null::int, array[cardinality(p_queues)]);
+    else
+        for i in 1 .. cardinality(p_queues) loop
+            v_knowns := v_knowns || paceline.know(p_queues[i], p_tasks);
+        end loop;
+    end if;
     c.budget := 2 * p_slots + 64;
-    select * into v_back from paceline.take_back(p_space, c.now, c.budget, p_empty);
-    c.budget := c.budget - v_back.number;
-    c.wakes := c.wakes || v_back.wakes;
+    v_answer.again_at := paceline.next_lease_end(p_space);
+    if v_answer.again_at <= c.now then
+        select * into v_back from paceline.take_back(p_space, c.now, c.budget, v_found.empty);
+        c.budget := c.budget - v_back.number;
+        c.wakes := c.wakes || v_back.wakes;
+        v_answer.again_at := paceline.next_lease_end(p_space);
+    end if;
+    v_answer.again_at := least(v_answer.again_at, v_found.next_expiry);
     for i in 1 .. cardinality(p_queues) loop
         if paceline.fold(p_queues[i], greatest(2 * p_slots + 64, 500)) then
-            c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
+            if exists (select from paceline.delayed o where o.queue = p_queues[i] and o.due_at <= c.now) then
+                c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
+            end if;
         else
             -- Whoever comes first cannot be told before all are in: nobody starts now, and the worker asks again at once.
             c.budget := 0;
         end if;
     end loop;
-    -- Classes that came into being just now bring keys that are not locked yet.
-    perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
-        where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
-    -- Lanes whose time has come are ready.
-    c.budget := c.budget - paceline.open_lanes(p_queues, c.now, c.budget);
+    c.reserved := false;
+    if v_found.limited then
+        -- Classes that came into being just now bring keys that are not locked yet.
+        perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
+            where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
+        -- Lanes whose time has come are ready.
+        c.budget := c.budget - paceline.open_lanes(p_queues, c.now, c.budget);
+        c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
+            where l.space = p_space and m.reserved_by is not null);
+    end if;
     c.opened := case when c.budget > 0 then c.now else 0 end;
-    c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
-        where l.space = p_space and m.reserved_by is not null);
     if c.reserved and c.budget > 0 then
         c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
     end if;
     -- One job from each queue in turn, until the slots are full or nobody may start.
-    select coalesce(array_agg(t.place order by t.place), '{}') into c.active
-        from unnest(p_queues) with ordinality as t (id, place)
-        join paceline.queue q on q.id = t.id where not q.paused;
+    c.active := coalesce(v_found.active, '{}');
     c.turn := 1;
     if c.budget > 0 and not c.reserved and c.also = '{}' and c.room is null and c.most is null then
-        select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
-        c := v_one.c;
+        if cardinality(c.active) = 1 then
+            c := paceline.take_lane(c, p_queues[c.active[1]], v_knowns[c.active[1]], p_slots);
+        end if;
+        if c.active <> '{}' and cardinality(c.started) < p_slots then
+            select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
+            c := v_one.c;
+        end if;
     end if;
     while c.active <> '{}' and cardinality(c.started) < p_slots loop
         exit when c.also <> '{}'
@@ -671,22 +700,22 @@ begin
             c.turn := c.turn + 1;
         end if;
     end loop;
-    select guard, next_expiry into v_guard, v_expiry from paceline.space where id = p_space;
-    v_answer.again_at := least(paceline.next_lease_end(p_space), v_expiry);
+    if cardinality(c.started) > 0 then v_answer.again_at := least(v_answer.again_at, c.now + p_lease); end if;
     if c.budget <= 0 then
         v_answer.again_at := c.now;
     else
-        v_also := coalesce(paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])), 0);
-        if v_also >= 4611686018427387904 then
-            perform paceline.await_keys(c.also);
+        if c.also <> '{}' then
+            v_also := paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)]));
+            if v_also >= 4611686018427387904 then
+                perform paceline.await_keys(c.also);
+            end if;
         end if;
         if cardinality(c.started) >= p_slots then
             v_answer.again_at := least(v_answer.again_at, greatest(v_also, c.now));
         else
             for i in 1 .. cardinality(p_queues) loop
-                select * into v_queue from paceline.queue where id = p_queues[i];
                 v_answer.again_at := least(v_answer.again_at,
-                    greatest(paceline.next_at(v_queue, v_knowns[i]), v_also));
+                    greatest(paceline.next_at(p_queues[i], i = any (v_found.active), v_knowns[i]), v_also));
             end loop;
             v_answer.again_at := greatest(v_answer.again_at, c.now);
         end if;
@@ -697,23 +726,25 @@ begin
         perform paceline.forget_lowest(p_queues);
     end if;
     v_answer.fit := paceline.log_starts(c.started, c.now);
-    perform paceline.note_claim(t.id, c.now, c.opened) from unnest(p_queues) as t (id);
+    for i in 1 .. cardinality(p_queues) loop
+        perform paceline.note_claim(p_queues[i], c.now, c.opened);
+    end loop;
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
-        if v_last.worker is null then
+        if v_found.version is null then
             insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
                 values (p_space, p_worker, p_claim_id, c.started, c.fences)
                 on conflict (space, worker, version) do nothing;
         else
             update paceline.last_claim set version = version + 1, claim_id = p_claim_id, seqs = c.started,
-                fences = c.fences where space = p_space and worker = p_worker and version >= v_last.version;
+                fences = c.fences where space = p_space and worker = p_worker and version >= v_found.version;
         end if;
     end if;
     v_answer.instant := c.now;
     v_answer.needs_room := c.needs_room;
-    v_answer.guard := v_guard;
+    v_answer.guard := v_found.guard;
     v_answer.wakes := c.wakes;
-    perform paceline.tell(p_space, c.wakes);
+    if c.wakes <> '{}' then perform paceline.tell(p_space, c.wakes); end if;
     v_answer.seqs := c.started;
     v_answer.replayed := false;
     return v_answer;
@@ -742,20 +773,15 @@ end $$;
 
 -- How far the clock has come, and from when on leases may end: dead ones before it are not visited again. The bound
 -- may be a little low: it is worth a write only once in a while.
-create function paceline.note_claim(p_queue int, p_now bigint, p_opened bigint) returns void language plpgsql as $$
-declare
-    v_line paceline.line := paceline.line_of(p_queue);
-    v_from bigint;
-begin
-    select o.until into v_from from paceline.lease o
-        where o.queue = p_queue and o.until >= v_line.lease_from order by o.until limit 1;
-    v_from := coalesce(v_from, 4611686018427387904);
-    if v_line.seen_at < p_now or v_from - v_line.lease_from > 500000 then
-        update paceline.line set version = version + 1, seen_at = greatest(seen_at, p_now), lease_from = v_from,
-            open_from = greatest(open_from, p_opened)
-            where queue = p_queue and version >= v_line.version;
-    end if;
-end $$;
+create function paceline.note_claim(p_queue int, p_now bigint, p_opened bigint) returns void language sql as $$
+    update paceline.line u set version = u.version + 1, seen_at = greatest(u.seen_at, p_now), lease_from = n.lease_from,
+        open_from = greatest(u.open_from, p_opened)
+        from (select o.ctid as row, coalesce((select e.until from paceline.lease e
+                where e.queue = p_queue and e.until >= o.lease_from order by e.until limit 1), 4611686018427387904) as lease_from
+            from (select s.ctid, s.lease_from from paceline.line s where s.queue = p_queue order by s.version desc limit 1)
+                as o) as n
+        where u.ctid = n.row and (u.seen_at < p_now or n.lease_from - u.lease_from > 500000)
+$$;
 
 -- Write the log of starts; gives how many of these jobs fit into an answer, because their bodies pass by here.
 create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns int language plpgsql as $$
@@ -766,13 +792,12 @@ begin
     with begun as materialized (
         select t.place, j.queue, j.id, j.task, j.grp, j.cost, j.costs, octet_length(j.data) + 200 as size
         from unnest(p_seqs) with ordinality as t (seq, place)
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j order by j.queue, t.place
     ), logged as (
         insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
-            select b.queue, p_now, array_agg(b.id order by b.place), array_agg(b.task order by b.place),
-                array_agg(b.grp order by b.place), array_agg(b.cost order by b.place),
-                case when bool_or(b.costs is not null) then array_agg(b.costs order by b.place) end
-            from begun b group by b.queue
+            select b.queue, p_now, array_agg(b.id), array_agg(b.task), array_agg(b.grp), array_agg(b.cost),
+                case when bool_or(b.costs is not null) then array_agg(b.costs) end
+            from (select * from begun o order by o.queue, o.place) as b group by b.queue
     )
     select count(*) into v_fit from (select sum(b.size) over (order by b.place) as upto from begun b) as s
         where s.upto <= 65536;

@@ -35,7 +35,8 @@ language plpgsql as $$
 declare
     v_queues int[] := p_more;
 begin
-    if exists (select from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h where h -> 'create' is not null)
+    if array_remove(p_holds, null) <> '{}' and exists (select from unnest(p_holds) as t (hold),
+        jsonb_array_elements(t.hold) as h where h -> 'create' is not null)
     then
         perform paceline.lock_queues(p_space);
         return;
@@ -62,18 +63,15 @@ declare
     v_due bigint;
     v_wakes text[] := '{}';
     v_lost text[] := '{}';
-    v_plain boolean;
 begin
+    if array_remove(p_holds, null) = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled'] then
+        return paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
+    end if;
     for v_hold in select h from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h loop
         if coalesce(jsonb_typeof(v_hold -> 'create'), 'null') = 'null' then
             perform paceline.require_limit(p_space, v_hold ->> 'limit');
         end if;
     end loop;
-    v_plain := not exists (select from unnest(p_outcomes, p_holds) as t (outcome, hold)
-        where t.hold is not null or t.outcome not in ('completed', 'failed', 'cancelled'));
-    if v_plain then
-        return paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
-    end if;
     for i in 1 .. cardinality(p_ids) loop
         if p_outcomes[i] in ('completed', 'failed', 'cancelled') and p_holds[i] is null then
             v_answer := paceline.end_plainly(p_space, p_now, array[p_ids[i]], array[p_fences[i]],
@@ -114,7 +112,7 @@ begin
     for i in 1 .. coalesce(cardinality(p_lease.meters), 0) loop
         m := paceline.meter_at(p_lease.meters[i]);
         if m.id is not null then
-            v_opens := paceline.opens_in_time(m, p_lease.taken[i]);
+            v_opens := paceline.opens_in_time(m, coalesce(p_lease.taken[i], 1));
             if v_opens < 4611686018427387904 then v_at := greatest(v_at, v_opens); end if;
         end if;
     end loop;
@@ -154,79 +152,77 @@ create function paceline.end_plainly(
 ) returns paceline.ended language plpgsql as $$
 declare
     v_answer paceline.ended;
-    v_named bigint[]; -- the job of each end; what it said about keeping and uniqueness
+    v_heard boolean; -- somebody waits for ends
+    v_ends int[]; -- which ends are accepted, and of which runs
+    v_rows tid[];
+    v_seqs bigint[];
     v_keeps bigint[];
-    v_uniqs boolean[];
-    v_held bigint[];
-    v_fences bigint[];
-    v_ends int[] := '{}'; -- which ends are accepted, and of which runs
-    v_seqs bigint[] := '{}';
-    v_ended text[] := '{}';
+    v_ended text[];
     v_gone bigint[];
+    v_uniqs boolean;
+    v_charged boolean;
     v_meters bigint[];
     v_numbers int[];
     v_latest bigint[];
     v_queues int[];
     v_wakes text[] := '{}';
-    v_place int;
 begin
-    select array_agg(j.seq order by t.place), array_agg(j.keep order by t.place),
-        array_agg(j.uniq is not null order by t.place) into v_named, v_keeps, v_uniqs
-        from unnest(p_ids) with ordinality as t (id, place) left join lateral (
-            select o.seq, o.keep, o.uniq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j on true;
-    -- In the order of their numbers, so that two who end the same runs never wait for each other.
-    select array_agg(s.seq), array_agg(s.fence) into v_held, v_fences from (
-        select o.seq, o.fence from paceline.lease o where o.seq = any (v_named) order by o.seq for update) as s;
-    v_answer.lost := '{}';
-    for i in 1 .. cardinality(p_ids) loop
-        v_place := array_position(v_held, v_named[i]);
-        if v_place is null or v_fences[v_place] <> p_fences[i] then
-            v_answer.lost := v_answer.lost || p_ids[i];
-            continue;
-        end if;
-        -- The same end once more finds its run over.
-        v_fences[v_place] := -1;
-        v_ends := v_ends || i;
-        v_seqs := v_seqs || v_named[i];
-        v_ended := v_ended || p_ids[i];
-        if v_keeps[i] = 0 then v_gone := v_gone || v_named[i]; end if;
-    end loop;
-    if v_seqs = '{}' then
+    -- Locked in the order of their numbers, so that two who end the same runs never wait for each other. The same end
+    -- once more finds its run over.
+    select array_agg(n.place), array_agg(s.ctid), array_agg(n.seq), array_agg(n.keep), array_agg(n.id),
+        array_agg(n.seq) filter (where n.keep = 0), bool_or(n.uniq), bool_or(s.meters is not null),
+        array_agg(distinct s.queue)
+        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues
+        from (select distinct on (j.seq) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
+            from unnest(p_ids, p_fences) with ordinality as t (id, fence, place)
+            cross join lateral (select o.seq, o.keep, o.uniq from paceline.job o
+                where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.place) as n
+        cross join lateral (select o.ctid, o.queue, o.meters from paceline.lease o
+            where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
+    if v_ends is null then
+        v_answer.lost := p_ids;
         v_answer.wakes := '{}';
         return v_answer;
     end if;
-    with over as (
-        delete from paceline.lease s where s.seq = any (v_seqs) returning s.*
-    ), said as materialized (
-        select o.*, v_keeps[e.i] as keep, p_outcomes[e.i] as outcome, p_results[e.i] as result, p_errors[e.i] as said,
-            p_outcomes[e.i] = 'completed' and not o.cancel_asked as well
-        from over o cross join lateral (select v_ends[array_position(v_seqs, o.seq)] as i) as e
-    ), kept as (
+    v_answer.lost := case when cardinality(v_ends) = cardinality(p_ids) then '{}' else array(
+        select t.id from unnest(p_ids) with ordinality as t (id, place) where not t.place = any (v_ends)
+        order by t.place) end;
+    v_heard := exists (select from paceline.waiter where space = p_space);
+    if v_charged then
+        select array_agg(k.meter), array_agg(k.number), array_agg(k.latest) into v_meters, v_numbers, v_latest from (
+            select u.meter, count(*)::int as number,
+                max(o.started_at) filter (where p_outcomes[t.i] = 'completed') as latest
+            from unnest(v_ends, v_rows) as t (i, row)
+            cross join lateral (select * from paceline.lease l where l.ctid = t.row limit 1) as o
+            cross join lateral unnest(o.meters) as u (meter) group by u.meter) as k;
+    end if;
+    -- What is not kept leaves no trace, unless somebody waits to hear of it.
+    if v_gone is null or cardinality(v_gone) < cardinality(v_seqs) or v_heard then
         insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
                 started_at, progress, message, result, error, logs, fence, cancel_asked)
-            select o.seq, o.queue, case when o.well then 4 when o.cancel_asked or o.outcome = 'cancelled' then 6 else 5 end,
-                p_now, p_now + o.keep, o.attempts_made, o.crashes, o.returns, o.due_at, o.started_at,
-                case when o.well then 100 else o.progress end, o.message, case when o.well then o.result end,
-                case when o.well then null else coalesce(o.said, o.error) end, o.logs, o.fence, o.cancel_asked
-            from said o
-    ), charged as (
-        select k.meter, count(*)::int as number, max(o.started_at) filter (where o.outcome = 'completed') as latest
-        from said o, unnest(o.meters) as k (meter) where o.meters is not null group by k.meter
-    )
-    select array_agg(distinct o.queue), (select array_agg(c.meter) from charged c),
-        (select array_agg(c.number) from charged c), (select array_agg(c.latest) from charged c)
-        into v_queues, v_meters, v_numbers, v_latest from said o;
+            select o.seq, o.queue, case when e.well then 4 when o.cancel_asked or e.outcome = 'cancelled' then 6 else 5 end,
+                p_now, p_now + t.keep, o.attempts_made, o.crashes, o.returns, o.due_at, o.started_at,
+                case when e.well then 100 else o.progress end, o.message, case when e.well then p_results[t.i] end,
+                case when e.well then null else coalesce(p_errors[t.i], o.error) end, o.logs, o.fence, o.cancel_asked
+            from unnest(v_ends, v_rows, v_keeps) as t (i, row, keep)
+            cross join lateral (select * from paceline.lease l where l.ctid = t.row limit 1) as o
+            cross join lateral (select p_outcomes[t.i] as outcome,
+                p_outcomes[t.i] = 'completed' and not o.cancel_asked as well offset 0) as e
+            where v_heard or t.keep is distinct from 0;
+    end if;
+    delete from paceline.lease where ctid = any (v_rows);
     if v_meters is not null and paceline.free(v_meters, v_numbers, v_latest) then
         v_wakes := v_wakes || '*'::text;
     end if;
-    v_answer.wakes := v_wakes || paceline.after_end(p_space, v_seqs, v_ended, v_gone, true = any (v_uniqs),
-        v_queues, p_now, p_empty);
+    v_answer.wakes := v_wakes || paceline.after_end(p_space, v_seqs, v_ended, v_gone, v_uniqs, v_queues, p_now,
+        p_empty, v_heard);
     return v_answer;
 end $$;
 
 -- What follows when jobs are over: unique keys are free, those who wait are told, what is not kept is removed.
+-- p_heard: somebody may wait, and also what is not kept was written for them.
 create function paceline.after_end(p_space int, p_seqs bigint[], p_ids text[], p_gone bigint[], p_uniqs boolean,
-    p_queues int[], p_now bigint, p_empty boolean) returns text[] language plpgsql as $$
+    p_queues int[], p_now bigint, p_empty boolean, p_heard boolean) returns text[] language plpgsql as $$
 declare
     v_wakes text[] := '{}';
     v_queue int;
@@ -237,7 +233,7 @@ begin
             on j.queue = u.queue and j.uniq = u.key and j.seq = u.seq where j.seq = any (p_seqs)
             for update of u skip locked);
     end if;
-    if exists (select from paceline.waiter where space = p_space) then
+    if p_heard then
         select v_wakes || coalesce(array_agg(distinct 'j' || w.id), '{}') into v_wakes
             from paceline.waiter w where w.space = p_space and w.id = any (p_ids);
         if p_gone is not null then
@@ -250,7 +246,7 @@ begin
         end if;
     end if;
     if p_gone is not null then
-        delete from paceline.done where seq = any (p_gone);
+        if p_heard then delete from paceline.done where seq = any (p_gone); end if;
         delete from paceline.job where seq = any (p_gone);
     end if;
     if p_empty then
@@ -306,7 +302,7 @@ begin
                 case when v_state = 4 then p_result end, v_error, p_lease.logs, p_lease.fence, p_lease.cancel_asked);
         return v_wakes || paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
             case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now,
-            p_empty);
+            p_empty, true);
     end if;
     v_due := case when p_outcome = 'retry' then greatest(p_due_at, p_now) else p_now end;
     insert into paceline.past (seq, attempts_made, crashes, returns, due_at, started_at, progress, message, error, logs,

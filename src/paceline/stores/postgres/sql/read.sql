@@ -28,6 +28,24 @@ create function paceline.records(p_space int, p_seqs bigint[], p_now bigint) ret
         as p on true order by t.place
 $$;
 
+-- The same for jobs that run.
+create function paceline.running(p_seqs bigint[]) returns table (
+    id text, queue text, task text, data bytea, grp text, state int, priority bigint, place bigint, attempts int,
+    attempts_made int, crashes int, returns int, cost bigint, costs text, timeout bigint, backoff text, keep bigint,
+    uniq text, uniq_until bigint, created_at bigint, due_at bigint, started_at bigint, finished_at bigint,
+    progress double precision, message text, result bytea, error text, logs text[], fence bigint, worker text,
+    cancel_asked boolean
+) language sql volatile rows 100 /* by index */ as $$
+    select j.id, q.name, j.task, j.data, j.grp, 3, j.priority, j.place, j.attempts, s.attempts_made, s.crashes, s.returns,
+        j.cost, j.costs::text, j.timeout, j.backoff, j.keep, j.uniq, j.uniq_until, j.created_at,
+        coalesce(s.due_at, j.due_at), s.started_at, null::bigint, s.progress, s.message, null::bytea, s.error, s.logs,
+        s.fence, s.worker, s.cancel_asked
+    from unnest(p_seqs) as t (seq)
+    cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+    cross join lateral (select * from paceline.queue o where o.id = j.queue limit 1) as q
+    cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s
+$$;
+
 create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] language sql volatile /* by index */ as $$
     select coalesce(array_agg(j.seq order by t.place), '{}') from unnest(p_ids) with ordinality as t (id, place)
         cross join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j
@@ -266,6 +284,9 @@ language plpgsql as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
 begin
+    -- Under a lock of the run, so that whoever ends it sees this, or this comes after the end.
+    perform from paceline.lease s where s.seq = (select j.seq from paceline.job j where j.id = p_id and j.space = p_space)
+        for key share;
     -- Who waits without end says so again at every look, and is forgotten a day after the last one.
     insert into paceline.waiter (space, id, token, until)
         values (p_space, p_id, p_token, v_now + coalesce(p_timeout, 86400000000) + 60000000);

@@ -78,6 +78,81 @@ begin
     end loop;
 end $$;
 
+-- One lane of a queue has nobody to take turns with: as many of its jobs as there are slots and its class admits. Where
+-- there are more lanes, or something unusual, nothing is done and the queue stays active.
+create function paceline.take_lane(inout c paceline.choosing, p_queue int, p_known int, p_slots int) language plpgsql as $$
+declare
+    v_lane record;
+    v_jobs record;
+    v_number bigint := p_slots - cardinality(c.started);
+    v_meters bigint[];
+    v_free bigint[];
+    v_seqs bigint[];
+    v_fences bigint[];
+    v_low int;
+    v_turn bigint;
+begin
+    if v_number <= 0 then return; end if;
+    select e.id, e.row, e.turn, e.filed, e.waiting, e.head_priority, e.head_place, k.id as class, k.shared, k.grouped <> '{}'
+            or e.several as unusual, n.row as line, n.virtual_time, n.filings, n.low_class, count(*) over () as lanes
+        into v_lane
+        from (select o.ctid as row, o.* from paceline.line o where o.queue = p_queue order by o.version desc limit 1) as n
+        cross join lateral (select o.*, array_position(n.low_class, o.id) as low from paceline.class o
+            where o.queue = p_queue and not o.paused and (p_known is null or p_known = any (o.known_by)) offset 0) as k
+        cross join lateral (select u.ctid as row, u.*, (select cardinality(g.lanes) > 1 from paceline.grp g
+                where g.id = u.grp) as several from paceline.lane u
+            where u.class = k.id and u.state = 1 and u.waiting > 0
+                and (u.turn, u.filed) >= (coalesce(n.low_turn[k.low], 0), coalesce(n.low_filed[k.low], 0))
+            order by u.turn, u.filed limit 2) as e limit 1;
+    if v_lane.id is null then
+        c.active := '{}';
+        return;
+    end if;
+    if v_lane.lanes > 1 or v_lane.unusual then return; end if;
+    if v_lane.shared <> '{}' then
+        select array_agg(m.id), array_agg(paceline.admits(m, c.now)) into v_meters, v_free
+            from paceline.keys_of(v_lane.shared, '') as m;
+        if array_position(v_free, null) is not null then return; end if;
+        v_number := least(v_number, (select min(f) from unnest(v_free) as f));
+        if v_number <= 0 then
+            c.active := '{}';
+            return;
+        end if;
+    end if;
+    select array_agg(w.priority) as priorities, array_agg(w.place) as places, array_agg(w.ctid) as rows,
+        bool_or(w.again or w.big) as unusual, count(*) as number into v_jobs
+        from (select u.ctid, u.* from paceline.wait u
+            where u.lane = v_lane.id and (u.priority, u.place) >= (v_lane.head_priority, v_lane.head_place)
+            order by u.priority, u.place limit v_number) as w;
+    if v_jobs.unusual or v_jobs.number < least(v_number, v_lane.waiting) then return; end if;
+    v_number := v_jobs.number;
+    delete from paceline.wait where ctid = any (v_jobs.rows);
+    with begun as (
+        insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
+                meters)
+            select abs(t.place), c.space, p_queue, c.worker, nextval('paceline.fence'), c.now + c.lease, c.now, 1, 0, 0,
+                v_meters from unnest(v_jobs.places) as t (place) returning seq, fence
+    )
+    select array_agg(b.seq), array_agg(b.fence) into v_seqs, v_fences from begun b;
+    -- Every start moves the queue's time to the lane's turn, and the lane one turn on.
+    v_turn := greatest(v_lane.virtual_time, v_lane.turn) + 65536 * (v_number - 1);
+    update paceline.lane u set version = u.version + 1, turn = v_turn + 65536, filed = v_lane.filings + v_number,
+        waiting = u.waiting - v_number, head_priority = v_jobs.priorities[v_number], head_place = v_jobs.places[v_number]
+        where u.ctid = v_lane.row;
+    v_low := coalesce(array_position(v_lane.low_class, v_lane.class), cardinality(v_lane.low_class) + 1);
+    update paceline.line u set version = u.version + 1, virtual_time = v_turn, filings = v_lane.filings + v_number,
+        waiting = u.waiting - v_number, seen_at = greatest(u.seen_at, c.now), lease_from = least(u.lease_from, c.now + c.lease),
+        open_from = greatest(u.open_from, c.opened), low_class[v_low] = v_lane.class, low_turn[v_low] = v_lane.turn,
+        low_filed[v_low] = v_lane.filed where u.ctid = v_lane.line;
+    if v_meters is not null then
+        perform paceline.charge_many(v_meters, array_fill(v_number, array[cardinality(v_meters)]), c.now);
+        perform paceline.trim_shared(v_meters, c.now);
+    end if;
+    c.started := c.started || v_seqs;
+    c.fences := c.fences || v_fences;
+    c.active := '{}';
+end $$;
+
 -- Starts jobs until the slots are full, nobody may start, or something unusual comes: then `unusual` is true.
 create function paceline.take_turns(inout c paceline.choosing, p_queues int[], p_knowns int[], p_slots int,
     out unusual boolean) language plpgsql as $$
@@ -447,41 +522,41 @@ create function paceline.write_starts(inout c paceline.choosing, p_queues int[],
 declare
     v_line paceline.line;
     v_number int;
-    v_seqs bigint[] := '{}';
-    v_rows tid[] := '{}';
-    v_queues int[] := '{}';
-    v_fences bigint[] := '{}';
-    v_again boolean := false;
-    v_keys text[];
-    l int;
+    v_seqs bigint[];
+    v_rows tid[];
+    v_queues int[];
+    v_fences bigint[];
+    v_again boolean := true = any (j_again);
+    v_keys text[]; -- of each lane
     v_meters bigint[];
 begin
-    for n in 1 .. cardinality(s_job) loop
-        v_seqs[n] := abs(j_place[s_job[n]]);
-        v_rows[n] := j_row[s_job[n]];
-        v_queues[n] := p_queues[k_place[l_k[j_lane[s_job[n]]]]];
-        v_fences[n] := nextval('paceline.fence');
-        v_again := v_again or j_again[s_job[n]];
-    end loop;
     if m_id <> '{}' then
-        for n in 1 .. cardinality(s_job) loop
-            l := j_lane[s_job[n]];
+        for l in 1 .. cardinality(l_k) loop
             v_meters := '{}';
             for x in k_from[l_k[l]] .. k_to[l_k[l]] loop v_meters := v_meters || m_id[km[x]]; end loop;
             for x in l_from[l] .. l_to[l] loop v_meters := v_meters || m_id[lm[x]]; end loop;
-            v_keys[n] := v_meters::text;
+            v_keys[l] := nullif(v_meters, '{}')::text;
         end loop;
     end if;
+    select array_agg(abs(j_place[u.j])), array_agg(j_row[u.j]), array_agg(p_queues[k_place[l_k[j_lane[u.j]]]]),
+        array_agg(nextval('paceline.fence')) into v_seqs, v_rows, v_queues, v_fences from unnest(s_job) as u (j);
     delete from paceline.wait where ctid = any (v_rows);
-    insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
-            due_at, progress, message, error, logs, meters, taken)
-        select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, coalesce(p.attempts_made, 0) + 1,
-            coalesce(p.crashes, 0), coalesce(p.returns, 0), p.due_at, coalesce(p.progress, 0), p.message, p.error, p.logs,
-            nullif(t.keys, '{}')::bigint[],
-            case when t.keys <> '{}' then array_fill(1::bigint, array[cardinality(t.keys::bigint[])]) end
-        from unnest(v_seqs, v_queues, v_keys, v_fences) as t (seq, queue, keys, fence)
-        left join lateral (select * from paceline.past o where v_again and o.seq = t.seq limit 1) as p on true;
-    if v_again then delete from paceline.past where seq = any (v_seqs); end if;
+    if v_again then
+        insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
+                due_at, progress, message, error, logs, meters)
+            select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, coalesce(p.attempts_made, 0) + 1,
+                coalesce(p.crashes, 0), coalesce(p.returns, 0), p.due_at, coalesce(p.progress, 0), p.message, p.error,
+                p.logs, v_keys[j_lane[t.j]]::bigint[]
+            from unnest(v_seqs, v_queues, v_fences, s_job) as t (seq, queue, fence, j)
+            left join lateral (select * from paceline.past o where o.seq = t.seq limit 1) as p on true;
+        delete from paceline.past where seq = any (v_seqs);
+    else
+        insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
+                meters)
+            select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, 1, 0, 0,
+                v_keys[j_lane[t.j]]::bigint[]
+            from unnest(v_seqs, v_queues, v_fences, s_job) as t (seq, queue, fence, j);
+    end if;
     for i in 1 .. cardinality(p_queues) loop
         v_number := cardinality(array_positions(v_queues, p_queues[i]));
         continue when v_number = 0;
