@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
 from paceline import codec
@@ -100,39 +101,45 @@ OPTION_NAMES = frozenset(JobOptions.__annotations__)
 def new_job(queue: str, task: str, data: Any, options: JobOptions, *, max_payload: int = codec.MAX_PAYLOAD) -> NewJob:
     """Check everything and build the record; nothing was stored when this raises."""
     body = codec.encode(data, maximum=max_payload)
-    if not options:
-        return NewJob(id=new_id(), queue=queue, task=check_name(task, option="task"), data=body, keep=KEEP)
-    unknown = options.keys() - OPTION_NAMES
-    if unknown:
-        expected = ", ".join(sorted(OPTION_NAMES))
-        raise ConfigError(f"unknown job option {sorted(unknown)}; expected some of: {expected}", option=min(unknown))
-    group = options.get("group")
-    if group is not None and not isinstance(group, Group):
-        group = Group(group)
-    unique = options.get("unique")
-    require(unique is None or isinstance(unique, Unique), "unique", unique, "Unique(key=None, ttl=None)")
-    attempts = check_count(options.get("attempts", 1), option="attempts")
-    delay, due_at = _due(options.get("delay"), options.get("at"))
-    job_id = options.get("job_id")
+    fields: dict[str, Any] = {"keep": KEEP} if not options else _fields(task, body, options)
     return NewJob(
-        id=new_id() if job_id is None else check_name(job_id, option="job_id"),
+        id=fields.pop("id", None) or new_id(),
         queue=queue,
         task=check_name(task, option="task"),
         data=body,
-        group=None if group is None else group.id,
-        group_max_size=None if group is None else group.max_size,
-        delay=delay,
-        due_at=due_at,
-        priority=_check_priority(options.get("priority", 0)),
-        lifo=check_flag(options.get("lifo", False), option="lifo"),
-        attempts=attempts,
-        backoff=check_retry_delay(options.get("retry_delay"), attempts),
-        timeout=_optional_duration(options.get("timeout"), option="timeout"),
-        cost=_check_cost(options.get("cost", 1)),
-        keep=_keep(options.get("keep", "7d")),
-        unique=None if unique is None else unique.key or codec.fingerprint(task, body),
-        unique_ttl=None if unique is None else _optional_duration(unique.ttl, option="unique.ttl"),
+        **fields,
     )
+
+
+def _fields(task: str, body: bytes, options: JobOptions) -> dict[str, Any]:
+    """What options say about a job; only what is given is looked at, for the sake of a bulk."""
+    if not options.keys() <= OPTION_NAMES:
+        unknown = options.keys() - OPTION_NAMES
+        expected = ", ".join(sorted(OPTION_NAMES))
+        raise ConfigError(f"unknown job option {sorted(unknown)}; expected some of: {expected}", option=min(unknown))
+    fields: dict[str, Any] = {"keep": _keep(options["keep"]) if "keep" in options else KEEP}
+    if options.get("job_id") is not None:
+        fields["id"] = check_name(options["job_id"], option="job_id")
+    group = options.get("group")
+    if group is not None:
+        if not isinstance(group, Group):
+            group = Group(group)
+        fields["group"], fields["group_max_size"] = group.id, group.max_size
+    unique = options.get("unique")
+    if unique is not None:
+        require(isinstance(unique, Unique), "unique", unique, "Unique(key=None, ttl=None)")
+        fields["unique"] = unique.key or codec.fingerprint(task, body)
+        fields["unique_ttl"] = _optional_duration(unique.ttl, option="unique.ttl")
+    if "attempts" in options:
+        fields["attempts"] = check_count(options["attempts"], option="attempts")
+    if "retry_delay" in options:
+        fields["backoff"] = check_retry_delay(options["retry_delay"], fields.get("attempts", 1))
+    if "delay" in options or "at" in options:
+        fields["delay"], fields["due_at"] = _due(options.get("delay"), options.get("at"))
+    for name, check in _CHECKS.items():
+        if name in options:
+            fields[name] = check(options[name])  # type: ignore[literal-required]  # one of JobOptions
+    return fields
 
 
 def check_retry_delay(value: RetryDelay | None, attempts: int) -> Backoff | None:
@@ -197,3 +204,12 @@ def _check_cost(cost: Any) -> int | dict[str, int]:
     if isinstance(cost, Mapping):
         return {check_name(name, option="cost"): check_count(n, option=f"cost[{name!r}]") for name, n in cost.items()}
     return check_count(cost, option="cost")
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "priority": _check_priority,
+    "lifo": partial(check_flag, option="lifo"),
+    "timeout": partial(_optional_duration, option="timeout"),
+    "cost": _check_cost,
+}
+"""Options that stand for themselves."""

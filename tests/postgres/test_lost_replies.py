@@ -118,10 +118,11 @@ async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     assert [job.id for job in (await store.claim(ask("two"))).jobs] == ["job-2", "job-3"]
 
 
-async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire):
-    wire.cut = b"paceline.insert_jobs"
+@pytest.mark.parametrize(("word", "unique"), [(b"paceline.add_jobs", None), (b"paceline.insert_jobs", "key")])
+async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire, word, unique):
+    wire.cut = word
 
-    (added,) = await store.insert([NewJob("new", "line", "work")])
+    (added,) = await store.insert([NewJob("new", "line", "work", unique=unique)])
 
     assert wire.cuts == 1
     assert added.job.id == "new"

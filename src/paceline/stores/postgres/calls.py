@@ -65,7 +65,8 @@ async def fetch(connection: AsyncConnection[Any], text: str, values: tuple[Any, 
     """Ask on one connection; placeholders are $1, $2, …, answers come in binary."""
     async with AsyncRawCursor(connection) as cursor:
         await cursor.execute(text, values, binary=True)
-        return await cursor.fetchall() if cursor.description else []
+        # Not `description`: it describes every column, in Python.
+        return await cursor.fetchall() if cursor.rownumber is not None else []
 
 
 def _broke(error: psycopg.OperationalError) -> bool:

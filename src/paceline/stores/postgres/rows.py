@@ -14,10 +14,23 @@ from paceline.limits import Backoff as HoldBackoff
 from paceline.limits import Limit
 from paceline.limits.rule import decode_kind, encode_kind
 from paceline.stores.interface import Finish, Hold, QueueRecord, WorkerRecord
+from paceline.stores.postgres.arrays import BIGINT, BOOLEAN, BYTEA, INT, TEXT
 from paceline.stores.postgres.faults import STATES
 
 _backoff = msgspec.json.Decoder(Backoff)
 _encode = msgspec.json.Encoder().encode
+
+
+JOB_KINDS = (
+    *(TEXT, INT, TEXT, BYTEA, TEXT, BIGINT, BIGINT, BIGINT, BIGINT, BOOLEAN, INT, TEXT, BIGINT, BIGINT, TEXT, BIGINT),
+    *(TEXT, BIGINT),
+)
+FINISH_KINDS = (TEXT, BIGINT, TEXT, BYTEA, TEXT, BIGINT, BIGINT, BOOLEAN, TEXT)
+
+
+def backoff_text(backoff: Backoff | None) -> str | None:
+    """A backoff as the database keeps it."""
+    return None if backoff is None else _encode(backoff).decode()
 
 
 def job_columns(jobs: Sequence[NewJob], queues: dict[str, int]) -> list[list[Any]]:
@@ -34,7 +47,7 @@ def job_columns(jobs: Sequence[NewJob], queues: dict[str, int]) -> list[list[Any
         [job.priority for job in jobs],
         [job.lifo for job in jobs],
         [job.attempts for job in jobs],
-        [None if job.backoff is None else _encode(job.backoff).decode() for job in jobs],
+        [backoff_text(job.backoff) for job in jobs],
         [job.timeout for job in jobs],
         [job.cost if isinstance(job.cost, int) else 1 for job in jobs],
         [None if isinstance(job.cost, int) else json.dumps(job.cost) for job in jobs],

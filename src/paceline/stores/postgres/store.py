@@ -10,24 +10,24 @@ from typing import Any
 from paceline.clock import SECOND, Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import JobNotFound, StoreUnavailable
-from paceline.job import FINISHED, JobRecord, Move, NewJob
+from paceline.job import FINISHED, JobRecord, Move
 from paceline.stores.interface import (
     Ask,
     Claim,
     Extended,
     Finish,
-    Inserted,
     Lease,
     Note,
     WorkerRecord,
 )
 from paceline.stores.postgres import schema as schemas
-from paceline.stores.postgres import within as transactions
-from paceline.stores.postgres.faults import as_ours, fault
+from paceline.stores.postgres.adding import Adding
+from paceline.stores.postgres.arrays import arrays
+from paceline.stores.postgres.faults import as_ours
 from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
-from paceline.stores.postgres.rows import finish_columns, job_columns, new_record, record
-from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET, INSERT
+from paceline.stores.postgres.rows import FINISH_KINDS, finish_columns, record
+from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
 
@@ -35,7 +35,7 @@ POLL: Micros = SECOND
 """How often somebody who waits for a job's end looks, in case nobody told."""
 
 
-class PostgresStore(QueueCalls, Reading):
+class PostgresStore(Adding, QueueCalls, Reading):
     """Jobs and limits in PostgreSQL: `postgresql://…`. Safe to use from several threads and event loops."""
 
     never_blocks = False
@@ -90,30 +90,6 @@ class PostgresStore(QueueCalls, Reading):
 
     # a job's life
 
-    async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
-        if not jobs:
-            return []
-        queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
-        values = (await self.space(), self.given_now(), *job_columns(jobs, queues), within is not None)
-        if within is None:
-            rows = await self.calls.rows(INSERT, *values)
-        else:
-            rows = await transactions.fetch(within, self.calls.text(INSERT), values)
-        refused, ids, seqs, existed, now = rows[0][:5]
-        self.heard(now)
-        if refused is not None:
-            raise fault(refused)
-        found = {row[5]: record(row[5:]) for row in rows if row[5] is not None}
-        fresh = {
-            job.id: new_record(job, seq, now) for job, seq, old in zip(jobs, seqs, existed, strict=True) if not old
-        }
-        if within is None and fresh:
-            self.ears.hear(f"q{job.queue}" for job in jobs if job.id in fresh)
-        return [
-            Inserted(fresh[job.id] if not old else (fresh.get(job_id) or found[job_id]), old)
-            for job, job_id, old in zip(jobs, ids, existed, strict=True)
-        ]
-
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         queues = [await self.queue_id(name) for name in ask.queues]
         rows = await self.calls.rows(
@@ -129,7 +105,7 @@ class PostgresStore(QueueCalls, Reading):
             list(ask.also),
             ask.room,
             ask.most,
-            *finish_columns(finishes),
+            *arrays(FINISH_KINDS, finish_columns(finishes)),
             self.ears.wants_empty,
             again=bool(ask.claim_id),
         )
@@ -151,7 +127,7 @@ class PostgresStore(QueueCalls, Reading):
             FINISH,
             await self.space(),
             self.given_now(),
-            *finish_columns(finishes),
+            *arrays(FINISH_KINDS, finish_columns(finishes)),
             self.ears.wants_empty,
             again=False,
         )

@@ -6,7 +6,14 @@ INSERT = """select i.refused, i.ids, i.seqs, i.existed, i.instant, r.*
 from paceline.insert_jobs($1::int, $2::bigint, $3::text[], $4::int[], $5::text[], $6::bytea[], $7::text[], $8::bigint[],
     $9::bigint[], $10::bigint[], $11::bigint[], $12::boolean[], $13::int[], $14::text[], $15::bigint[], $16::bigint[],
     $17::text[]::jsonb[], $18::bigint[], $19::text[], $20::bigint[], $21::boolean) as i
-left join lateral paceline.records($1::int, i.found, i.instant) as r on true"""
+left join lateral (
+    select * from paceline.records($1::int, i.found, i.instant) where i.found is not null) as r on true"""
+
+ADD = """select i.refused, i.ids, i.seqs, i.existed, i.instant, r.*
+from paceline.add_jobs($1::int, $2::bigint, $3::text[], $4::bytea[], $5::text[], $6::int, $7::text, $8::bigint,
+    $9::boolean, $10::int, $11::text, $12::bigint, $13::bigint, $14::boolean) as i
+left join lateral (
+    select * from paceline.records($1::int, i.found, i.instant) where i.found is not null) as r on true"""
 
 CLAIM = """select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes, c.seqs[c.fit + 1:], r.*
 from paceline.claim($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text, $8::text[], $9::text[],

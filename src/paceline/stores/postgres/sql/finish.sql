@@ -64,7 +64,7 @@ declare
     v_wakes text[] := '{}';
     v_lost text[] := '{}';
 begin
-    if array_remove(p_holds, null) = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled'] then
+    if coalesce(array_remove(p_holds, null), '{}') = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled'] then
         return paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
     end if;
     for v_hold in select h from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h loop

@@ -24,37 +24,10 @@ declare
     v_key text;
     v_next int;
     v_old bigint;
-    v_place bigint;
-    v_lane bigint;
     v_held record;
     v_fault jsonb;
 begin
     perform paceline.expire(p_space, v_now);
-    if v_number = 1 and p_delays[1] = 0 and p_dues[1] is null and p_uniqs[1] is null and p_sizes[1] is null
-        and p_costs[1] = 1 and p_cost_maps[1] is null
-    then
-        -- The usual case, in as few statements as can be; an id that is there already goes the long way.
-        v_old := nextval('paceline.job_seq');
-        v_place := case when p_lifos[1] then -v_old else v_old end;
-        insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, timeout, backoff,
-                keep, created_at, due_at)
-            values (v_old, p_space, p_ids[1], p_queues[1], p_tasks[1], p_grps[1], p_datas[1], p_priorities[1],
-                v_place, p_attempts[1], 1, p_timeouts[1], p_backoffs[1], p_keeps[1], v_now, v_now)
-            on conflict (id, space) do nothing;
-        if found then
-            v_lane := paceline.guess_lane(p_queues[1], p_tasks[1], p_grps[1]);
-            insert into paceline.wait (lane, priority, place) values (v_lane, p_priorities[1], v_place);
-            insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
-                values (p_queues[1], 0, v_lane, p_tasks[1], p_grps[1], 1, p_priorities[1], v_place);
-            perform paceline.tell(p_space, array['q' || p_queues[1]], p_late);
-            ids := p_ids;
-            seqs := array[v_old];
-            existed := array[false];
-            instant := v_now;
-            return next;
-            return;
-        end if;
-    end if;
     -- An id that is there already, or twice in this bulk, gives the job that has it.
     select array_agg(t.place = t.first and j.seq is null order by t.place)
         into v_new
@@ -172,6 +145,70 @@ begin
         from unnest(v_new) with ordinality as t (n, place)), v_now,
         (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (
             select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j where not t.new);
+end $$;
+
+-- Adds jobs of one task that have the same options and leave nothing to be settled but their ids: no delay, no unique
+-- key, no maximum size, a cost of 1. In as few statements as can be; when an id is there already, the long way.
+create function paceline.add_jobs(
+    p_space int, p_now bigint, p_ids text[], p_datas bytea[], p_grps text[], p_queue int, p_task text, p_priority bigint,
+    p_lifo boolean, p_attempts int, p_backoff text, p_timeout bigint, p_keep bigint, p_late boolean
+) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
+language plpgsql
+/* by index */ as $$
+declare
+    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_size int[] := array[cardinality(p_ids)];
+    v_lane bigint := case when p_grps is null then paceline.guess_lane(p_queue, p_task, null) end;
+    v_seqs bigint[];
+begin
+    with came as (
+        insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, timeout, backoff,
+                keep, created_at, due_at)
+            select s.seq, p_space, s.id, p_queue, p_task, s.grp, s.data, p_priority,
+                case when p_lifo then -s.seq else s.seq end, p_attempts, 1, p_timeout, p_backoff, p_keep, v_now, v_now
+            from (select nextval('paceline.job_seq') as seq, t.* from unnest(p_ids, p_datas, p_grps) as t (id, data, grp)
+                offset 0) as s
+            on conflict (id, space) do nothing returning seq, place
+    ), waits as (
+        insert into paceline.wait (lane, priority, place) select v_lane, p_priority, c.place from came c
+            where v_lane is not null
+    )
+    select array_agg(c.seq) into v_seqs from came c;
+    if coalesce(cardinality(v_seqs), 0) < v_size[1] then
+        if v_seqs is not null then
+            delete from paceline.job where seq = any (v_seqs);
+            delete from paceline.wait where lane = v_lane and priority = p_priority
+                and place = any (array(select case when p_lifo then -n else n end from unnest(v_seqs) as n));
+        end if;
+        return query select * from paceline.insert_jobs(p_space, p_now, p_ids, array_fill(p_queue, v_size),
+            array_fill(p_task, v_size), p_datas, p_grps, null, array_fill(0::bigint, v_size), null,
+            array_fill(p_priority, v_size), array_fill(p_lifo, v_size), array_fill(p_attempts, v_size),
+            array_fill(p_backoff, v_size), array_fill(p_timeout, v_size), array_fill(1::bigint, v_size), null,
+            array_fill(p_keep, v_size), null, null, p_late);
+        return;
+    end if;
+    if p_grps is null then
+        insert into paceline.arrival (queue, what, lane, task, number, priority, place)
+            values (p_queue, 0, v_lane, p_task, v_size[1], p_priority,
+                case when p_lifo then -v_seqs[v_size[1]] else v_seqs[1] end);
+    else
+        with lanes as materialized (
+            select s.*, paceline.guess_lane(p_queue, p_task, s.grp) as lane
+            from (select t.grp, min(t.place) as head, count(*) as number, array_agg(t.place) as places, min(t.i) as first
+                from (select u.grp, u.i, case when p_lifo then -u.seq else u.seq end as place
+                    from unnest(p_grps, v_seqs) with ordinality as u (grp, seq, i)) as t group by t.grp) as s
+        ), waits as (
+            insert into paceline.wait (lane, priority, place) select l.lane, p_priority, u.place
+                from lanes l, unnest(l.places) as u (place)
+        )
+        insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
+            select p_queue, 0, l.lane, p_task, l.grp, l.number, p_priority, l.head from lanes l order by l.first;
+    end if;
+    if paceline.hears(p_space, p_late) then perform paceline.tell(p_space, array['q' || p_queue], p_late); end if;
+    ids := p_ids;
+    seqs := v_seqs;
+    instant := v_now;
+    return next;
 end $$;
 
 -- Take a unique key for a job; gives the id of the live job that has it. A key whose time is over is free.

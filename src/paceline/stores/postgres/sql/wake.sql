@@ -16,6 +16,13 @@ create function paceline.stop_listening(p_space int, p_process text) returns voi
     delete from paceline.listener where space = p_space and process = p_process
 $$;
 
+-- Whether a word about a queue has to be sent at all.
+create function paceline.hears(p_space int, p_late boolean) returns boolean language plpgsql as $$
+begin
+    return current_setting('transaction_isolation') <> 'read committed' or exists (select from paceline.listener
+        where space = p_space and until > paceline.clock_us() and (asleep or p_late));
+end $$;
+
 -- Tell all processes that listen: q a queue has something, e a queue is empty, w a worker's lease, j a job ended, * all.
 -- Nothing is sent when nobody sleeps, but for what concerns a worker that runs jobs. Whoever cannot know who will sleep
 -- when the transaction ends tells in any case: in a caller's transaction (`p_late`), or with an old snapshot.
