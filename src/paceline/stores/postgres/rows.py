@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from paceline.clock import Micros
-from paceline.job import DELAYED, WAITING, Backoff, JobRecord, JobState, NewJob
+from paceline.job import ACTIVE, DELAYED, WAITING, Backoff, JobRecord, JobState, NewJob
 from paceline.limits import Backoff as HoldBackoff
 from paceline.limits import Limit
 from paceline.limits.rule import decode_kind, encode_kind
@@ -115,6 +115,65 @@ def record(row: Sequence[Any]) -> JobRecord:
         row[29],
         row[30],
     )
+
+
+def started(row: Sequence[Any], queue: str, now: Micros, worker: str) -> JobRecord:
+    """A job as a claim gives it: what is as usual is not said."""
+    rest = _NOTHING if row[12] is None else _decode(row[12])
+    return JobRecord(
+        id=row[0],
+        queue=queue,
+        task=row[2],
+        data=row[3],
+        group=row[4],
+        state=ACTIVE,
+        priority=row[5],
+        order=row[6],
+        attempts=row[7],
+        attempts_made=rest.attempts_made,
+        crashes=rest.crashes,
+        returns=rest.returns,
+        cost=rest.costs or rest.cost,
+        timeout=rest.timeout,
+        backoff=None if rest.backoff is None else _backoff.decode(rest.backoff),
+        keep=row[8],
+        unique=rest.unique,
+        unique_until=rest.unique_until,
+        created_at=row[9],
+        due_at=row[10],
+        started_at=now if rest.started_at is None else rest.started_at,
+        progress=rest.progress,
+        message=rest.message,
+        error=rest.error,
+        logs=rest.logs or (),
+        fence=row[11],
+        worker=worker,
+        cancel_asked=rest.cancel_asked,
+    )
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """What of a started job is not as usual."""
+
+    attempts_made: int = 1
+    crashes: int = 0
+    returns: int = 0
+    cost: int = 1
+    costs: dict[str, int] | None = None
+    timeout: Micros | None = None
+    backoff: str | None = None
+    unique: str | None = None
+    unique_until: Micros | None = None
+    started_at: Micros | None = None
+    progress: float = 0.0
+    message: str | None = None
+    error: str | None = None
+    logs: tuple[str, ...] | None = None
+    cancel_asked: bool = False
+
+
+_NOTHING = Rest()
+_decode = msgspec.json.Decoder(Rest).decode
 
 
 def finish_columns(finishes: Sequence[Finish]) -> list[list[Any]]:

@@ -26,7 +26,7 @@ from paceline.stores.postgres.arrays import arrays
 from paceline.stores.postgres.faults import as_ours
 from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
-from paceline.stores.postgres.rows import FINISH_KINDS, finish_columns, record
+from paceline.stores.postgres.rows import FINISH_KINDS, finish_columns, record, started
 from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
@@ -109,12 +109,14 @@ class PostgresStore(Adding, QueueCalls, Reading):
             self.ears.wants_empty,
             again=bool(ask.claim_id),
         )
-        now, again_at, needs_room, guard, lost, wakes, more = rows[0][:7]
+        now, again_at, needs_room, guard, lost, wakes, seqs = rows[0][:7]
         self.heard(now)
         self.woken(wakes)
-        jobs = [record(row[7:]) for row in rows if row[7] is not None]
-        if more:
+        names = self._names
+        jobs = [started(row[7:], names[row[8]], now, ask.worker) for row in rows if row[7] is not None]
+        if len(jobs) < len(seqs):
             # Too much for one answer; what is ours is read when nobody waits for us.
+            more = seqs[len(jobs) :]
             jobs += map(record, await self.calls.rows(CLAIMED, await self.space(), more, now, ask.worker))
         if self.ears.fed(ask.worker, len(jobs) >= ask.slots) and self._listening is not None:
             self._listening.fall_asleep()

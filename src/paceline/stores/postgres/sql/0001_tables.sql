@@ -352,14 +352,15 @@ create table paceline.worker (
     primary key (space, id)
 );
 
--- The latest claim of each worker, to be given again when its answer was lost.
+-- The latest claim of each worker, to be given again when its answer was lost: its runs have these fences. Those of
+-- others may lie between, but not of this worker, who has one claim at a time.
 create table paceline.last_claim (
     space int not null,
     worker text collate "C" not null,
     version bigint not null default 0,
     claim_id text not null,
-    seqs bigint[] not null,
-    fences bigint[] not null,
+    first_fence bigint, -- null: it started nothing
+    last_fence bigint,
     primary key (space, worker, version)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
 

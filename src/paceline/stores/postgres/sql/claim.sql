@@ -523,16 +523,7 @@ begin
 end $$;
 
 create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
-    wakes text[], seqs bigint[], fit int, replayed boolean);
-
--- How many of these jobs, from the first one on, go into an answer that fits into the buffers of a connection. An answer
--- is sent before its transaction ends: a client that stands still and reads nothing must not keep the locks meanwhile.
-create function paceline.fitting(p_seqs bigint[]) returns int language sql stable as $$
-    select count(*)::int from (select sum(octet_length(j.data) + 200) over (order by t.place) as upto
-        from unnest(p_seqs) with ordinality as t (seq, place)
-        cross join lateral (select o.data from paceline.job o where o.seq = t.seq limit 1) as j) as s
-        where s.upto <= 65536
-$$;
+    wakes text[], seqs bigint[], replayed boolean);
 
 create function paceline.claim(
     p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
@@ -560,7 +551,7 @@ begin
     perform paceline.expire(p_space, coalesce(p_now, paceline.clock_us()));
     perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
     -- What this claim has to think of at all, now that nothing changes any more.
-    select l.claim_id, l.version, l.seqs, l.fences, s.guard, s.next_expiry, q.seen_at, q.active,
+    select l.claim_id, l.version, l.first_fence, l.last_fence, s.guard, s.next_expiry, q.seen_at, q.active,
         exists (select from paceline.lim o where o.space = p_space) as limited,
         p_empty or exists (select from paceline.listener o where o.space = p_space and o.wants_empty
             and o.until > paceline.clock_us()) as empty
@@ -582,10 +573,8 @@ begin
         v_answer.wakes := '{}';
         v_answer.guard := 4611686018427387904;
         v_answer.needs_room := 0;
-        select coalesce(array_agg(s.seq order by t.place), '{}') into v_answer.seqs
-            from unnest(v_found.seqs, v_found.fences) with ordinality as t (seq, fence, place)
-            join paceline.lease s on s.seq = t.seq and s.fence = t.fence;
-        v_answer.fit := paceline.fitting(v_answer.seqs);
+        v_answer.seqs := array(select s.seq from paceline.lease s where s.queue = any (p_queues) and s.worker = p_worker
+            and s.fence between v_found.first_fence and v_found.last_fence order by s.fence);
         return v_answer;
     end if;
     c.also := '{}';
@@ -725,19 +714,19 @@ begin
             where ctid = any (paceline.lane_rows(c.skipped)) and state = 3 and waiting > 0;
         perform paceline.forget_lowest(p_queues);
     end if;
-    v_answer.fit := paceline.log_starts(c.started, c.now);
     for i in 1 .. cardinality(p_queues) loop
         perform paceline.note_claim(p_queues[i], c.now, c.opened);
     end loop;
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
         if v_found.version is null then
-            insert into paceline.last_claim (space, worker, claim_id, seqs, fences)
-                values (p_space, p_worker, p_claim_id, c.started, c.fences)
+            insert into paceline.last_claim (space, worker, claim_id, first_fence, last_fence)
+                values (p_space, p_worker, p_claim_id, c.fences[1], c.fences[cardinality(c.fences)])
                 on conflict (space, worker, version) do nothing;
         else
-            update paceline.last_claim set version = version + 1, claim_id = p_claim_id, seqs = c.started,
-                fences = c.fences where space = p_space and worker = p_worker and version >= v_found.version;
+            update paceline.last_claim set version = version + 1, claim_id = p_claim_id, first_fence = c.fences[1],
+                last_fence = c.fences[cardinality(c.fences)]
+                where space = p_space and worker = p_worker and version >= v_found.version;
         end if;
     end if;
     v_answer.instant := c.now;
@@ -782,24 +771,3 @@ create function paceline.note_claim(p_queue int, p_now bigint, p_opened bigint) 
                 as o) as n
         where u.ctid = n.row and (u.seen_at < p_now or n.lease_from - u.lease_from > 500000)
 $$;
-
--- Write the log of starts; gives how many of these jobs fit into an answer, because their bodies pass by here.
-create function paceline.log_starts(p_seqs bigint[], p_now bigint) returns int language plpgsql as $$
-declare
-    v_fit int;
-begin
-    if p_seqs = '{}' then return 0; end if;
-    with begun as materialized (
-        select t.place, j.queue, j.id, j.task, j.grp, j.cost, j.costs, octet_length(j.data) + 200 as size
-        from unnest(p_seqs) with ordinality as t (seq, place)
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j order by j.queue, t.place
-    ), logged as (
-        insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
-            select b.queue, p_now, array_agg(b.id), array_agg(b.task), array_agg(b.grp), array_agg(b.cost),
-                case when bool_or(b.costs is not null) then array_agg(b.costs) end
-            from (select * from begun o order by o.queue, o.place) as b group by b.queue
-    )
-    select count(*) into v_fit from (select sum(b.size) over (order by b.place) as upto from begun b) as s
-        where s.upto <= 65536;
-    return v_fit;
-end $$;
