@@ -40,6 +40,30 @@ async def test_a_pause_holds_for_jobs_that_arrive_later(store, what):
     assert await state_of(store, "a") == JobState.WAITING
 
 
+async def test_a_pause_holds_for_the_next_job_of_a_queue_that_has_worked_and_is_idle(store, what):
+    for number in range(3):
+        await add(store, f"{number}", group="acme")
+        await complete(store, await start(store))
+    await store.pause("line", *what, True)
+
+    await add(store, "a", group="acme")
+
+    assert claimed(await claim(store)) == []
+    await store.pause("line", *what, False)
+    assert claimed(await claim(store)) == ["a"]
+
+
+async def test_an_idle_queue_gives_nobody_a_task_that_he_does_not_know(store):
+    for number in range(3):
+        await add(store, f"{number}")
+        await complete(store, await start(store))
+
+    await add(store, "a")
+
+    assert claimed(await claim(store, tasks=frozenset(["other"]))) == []
+    assert claimed(await claim(store, tasks=frozenset(["work"]))) == ["a"]
+
+
 async def test_what_runs_goes_on(store, what):
     await add(store, "a", group="acme")
     (job,) = await start(store)

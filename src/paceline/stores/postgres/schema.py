@@ -36,6 +36,9 @@ PLANNER = "set plan_cache_mode = force_generic_plan set join_collapse_limit = 1 
 """What a function is planned with where its text says `by index`: tables that were empty when a plan was made grow to
 millions of rows, every question here has an index that answers it, and joins are written in the order to follow."""
 
+BY_KEY = "set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off"
+"""The same in short, for a function without joins of tables: every setting takes its time in every call."""
+
 
 def check_schema(name: object) -> str:
     """A schema's name: a plain lower-case word, so that it reads the same everywhere."""
@@ -52,7 +55,8 @@ def check_schema(name: object) -> str:
 def text_of(name: str, schema: str) -> str:
     """One of our `.sql` files, written for a schema."""
     text = files("paceline.stores.postgres").joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
-    return text.replace("paceline.", f"{schema}.").replace("/* by index */", PLANNER)
+    text = text.replace("/* by index */", PLANNER).replace("/* by key */", BY_KEY)
+    return text.replace("paceline.", f"{schema}.")
 
 
 def script(schema: str, since: int = 0) -> str:

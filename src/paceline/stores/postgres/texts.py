@@ -15,14 +15,9 @@ from paceline.add_jobs($1::int, $2::bigint, $3::text[], $4::bytea[], $5::text[],
 left join lateral (
     select * from paceline.records($1::int, i.found, i.instant) where i.found is not null) as r on true"""
 
-CLAIM = """select h.*, r.*
-from paceline.claim($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text, $8::text[], $9::text[],
-    $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[], $16::text[], $17::bigint[],
-    $18::bigint[], $19::boolean[], $20::text[]::jsonb[], $21::boolean) as c
-left join lateral paceline.begun(c.seqs, c.instant, not c.replayed) with ordinality as r on true
-left join lateral (select c.instant, c.again_at, c.needs_room, c.guard, c.lost, c.wakes, c.seqs) as h
-    on coalesce(r.ordinality, 1) = 1"""
-"""What is said of all jobs is said with the first one."""
+CLAIM = """select * from paceline.claim_jobs($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text,
+    $8::text[], $9::text[], $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[],
+    $16::text[], $17::bigint[], $18::bigint[], $19::boolean[], $20::text[]::jsonb[], $21::boolean)"""
 
 CLAIMED = """select r.* from paceline.records($1::int, $2::bigint[], $3::bigint) as r where r.worker = $4::text"""
 

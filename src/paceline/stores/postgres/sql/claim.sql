@@ -525,33 +525,95 @@ end $$;
 create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
     wakes text[], seqs bigint[], replayed boolean);
 
+-- A claim, with what is said of all jobs in the first row. What is as usual of a job is left out, because every column
+-- of an answer takes its time; `rest` has what is not. The log of starts is written here, where bodies are read anyway.
+-- Only as many jobs as an answer can hold that fits into the buffers of a connection: it is sent before its transaction
+-- ends, and a client that stands still and reads nothing must not keep the locks meanwhile.
+create function paceline.claim_jobs(
+    p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
+    p_tasks text[], p_also text[], p_room bigint, p_most bigint,
+    p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
+    p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
+) returns table (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[], wakes text[], seqs bigint[],
+    id text, queue int, task text, data bytea, grp text, priority bigint, place bigint, attempts int, keep bigint,
+    created_at bigint, due_at bigint, fence bigint, rest text) language plpgsql
+/* by index */ as $$
+#variable_conflict use_column
+declare
+    h paceline.claim_head := paceline.claim(p_space, p_now, p_queues, p_slots, p_worker, p_lease, p_claim_id, p_tasks, p_also,
+        p_room, p_most, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats, p_opens, p_holds, p_empty);
+begin
+    if h.seqs <> '{}' then
+        return query with runs as materialized (
+            select t.number, j.id, j.queue, j.task, j.data, j.grp, j.priority, j.place, j.attempts, j.keep, j.created_at,
+                coalesce(s.due_at, j.due_at) as due_at, s.fence, j.cost, j.costs,
+                case when j.cost <> 1 or s.attempts_made <> 1 or s.returns <> 0 or s.crashes <> 0 or s.cancel_asked
+                        or s.started_at <> h.instant or s.progress <> 0 or coalesce(j.timeout::text, j.backoff, j.uniq,
+                            j.costs::text, s.message, s.error, s.logs::text) is not null
+                    then jsonb_build_object('attempts_made', s.attempts_made, 'crashes', s.crashes, 'returns', s.returns,
+                        'cost', j.cost, 'costs', j.costs, 'timeout', j.timeout, 'backoff', j.backoff, 'unique', j.uniq,
+                        'unique_until', j.uniq_until, 'started_at', s.started_at, 'progress', s.progress,
+                        'message', s.message, 'error', s.error, 'logs', s.logs, 'cancel_asked', s.cancel_asked)::text
+                    end as rest,
+                sum(octet_length(j.data) + 200) over (order by t.number rows unbounded preceding) as upto
+            from unnest(h.seqs) with ordinality as t (seq, number)
+            cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+            cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s
+        ), logged as (
+            insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
+                select r.queue, h.instant, array_agg(r.id), array_agg(r.task), array_agg(r.grp), array_agg(r.cost),
+                    case when bool_or(r.costs is not null) then array_agg(r.costs) end
+                from (select * from runs o where not h.replayed order by o.queue, o.number) as r group by r.queue
+        )
+        select a.instant, a.again_at, a.needs_room, a.guard, a.lost, a.wakes, a.seqs, r.id, r.queue, r.task, r.data, r.grp,
+            r.priority, r.place, r.attempts, r.keep, r.created_at, r.due_at, r.fence, r.rest
+            from runs r left join lateral (select h.*) as a on r.number = 1 where r.upto <= 65536;
+        if found then return; end if;
+    end if;
+    return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, null::text, null::int,
+        null::text, null::bytea, null::text, null::bigint, null::bigint, null::int, null::bigint, null::bigint, null::bigint,
+        null::bigint, null::text;
+end $$;
+
 create function paceline.claim(
     p_space int, p_now bigint, p_queues int[], p_slots int, p_worker text, p_lease bigint, p_claim_id text,
     p_tasks text[], p_also text[], p_room bigint, p_most bigint,
     p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
-) returns paceline.claim_head language plpgsql
-/* by index */ as $$
+) returns paceline.claim_head language plpgsql as $$
 declare
     v_answer paceline.claim_head;
     c paceline.choosing;
     v_found record;
-    v_knowns int[] := '{}';
+    v_ahead record;
+    v_knowns int[];
     v_ended paceline.ended;
     v_back record;
     v_place int;
-    v_name text;
     v_one record;
     v_limits int[] := '{}';
     v_also bigint := 0;
 begin
-    if current_setting('transaction_isolation') <> 'read committed' then
+    -- Every expression here is paid for in every claim, jobs or none: what is rare is asked for together.
+    select s.next_expiry <= coalesce(p_now, paceline.clock_us()) as expires,
+        current_setting('transaction_isolation') <> 'read committed' as old,
+        cardinality(p_ids) > 0 and exists (select from paceline.lim o where o.space = p_space)
+            or array_remove(p_holds, null) <> '{}' as charged
+        into v_found from paceline.space s where s.id = p_space;
+    if v_found.old then
         perform paceline.fail('isolation', jsonb_build_object('error', 'isolation'));
     end if;
-    perform paceline.expire(p_space, coalesce(p_now, paceline.clock_us()));
-    perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
+    if v_found.expires then
+        perform paceline.expire(p_space, coalesce(p_now, paceline.clock_us()));
+    end if;
+    if v_found.charged then
+        perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
+    else
+        perform from paceline.queue where id = any (p_queues) order by id for no key update;
+    end if;
     -- What this claim has to think of at all, now that nothing changes any more.
-    select l.claim_id, l.version, l.first_fence, l.last_fence, s.guard, s.next_expiry, q.seen_at, q.active,
+    select l.claim_id, l.version, l.first_fence, l.last_fence, s.guard, s.next_expiry, coalesce(q.active, '{}') as active,
+        greatest(coalesce(p_now, paceline.clock_us()), q.seen_at) as now,
         exists (select from paceline.lim o where o.space = p_space) as limited,
         p_empty or exists (select from paceline.listener o where o.space = p_space and o.wants_empty
             and o.until > paceline.clock_us()) as empty
@@ -566,56 +628,17 @@ begin
         where s.id = p_space;
     if p_claim_id <> '' and v_found.claim_id = p_claim_id then
         -- The same claim asked again, because its answer was lost: those of its jobs that still run.
-        v_answer.instant := greatest(coalesce(p_now, paceline.clock_us()), v_found.seen_at);
-        v_answer.again_at := v_answer.instant;
-        v_answer.replayed := true;
-        v_answer.lost := '{}';
-        v_answer.wakes := '{}';
-        v_answer.guard := 4611686018427387904;
-        v_answer.needs_room := 0;
-        v_answer.seqs := array(select s.seq from paceline.lease s where s.queue = any (p_queues) and s.worker = p_worker
-            and s.fence between v_found.first_fence and v_found.last_fence order by s.fence);
-        return v_answer;
+        return row (v_found.now, v_found.now, 0, 4611686018427387904, '{}'::text[], '{}'::text[], array(
+            select s.seq from paceline.lease s where s.queue = any (p_queues) and s.worker = p_worker
+                and s.fence between v_found.first_fence and v_found.last_fence order by s.fence), true)::paceline.claim_head;
     end if;
-    c.also := '{}';
-    c.also_names := '{}';
-    c.now := greatest(coalesce(p_now, paceline.clock_us()), v_found.seen_at);
-    if p_also <> '{}' then
-        foreach v_name in array p_also loop
-            perform paceline.require_limit(p_space, v_name);
-        end loop;
+    c := row (p_space, v_found.now, 2 * p_slots + 64, '{}'::bigint[], '{}'::text[], p_room, p_most, 0, p_worker, p_lease,
+        '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::text[], false, 0, p_queues, v_found.active, 1)::paceline.choosing;
+    if v_found.limited or p_also <> '{}' then
+        select * into v_one from paceline.lock_shared(c, p_now, p_also);
+        c := v_one.c;
+        v_limits := v_one.limits;
     end if;
-    if v_found.limited then
-        -- All shared keys that may be looked at are locked together and in order.
-        select coalesce(array_agg(distinct l), '{}') into v_limits from (
-            select unnest(k.shared) as l from paceline.class k where k.queue = any (p_queues)
-            union select id from paceline.lim where space = p_space and name = any (p_also)) as s;
-        if v_limits <> '{}' then
-            perform paceline.meter_of(t.id, '') from (select unnest(v_limits) as id order by 1) as t
-                where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
-            perform paceline.lock_keys(array(select k.id from unnest(v_limits) as t (id)
-                join paceline.key k on k.lim = t.id and k.grp = ''));
-            -- The time, now that the locks are held; it stands still rather than go back.
-            c.now := greatest(coalesce(p_now, paceline.clock_us()), c.now,
-                (select max(m.seen_at) from paceline.keys_of(v_limits, '') as m));
-        end if;
-        if p_also <> '{}' then
-            select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
-                into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
-                join paceline.lim l on l.space = p_space and l.name = t.name;
-        end if;
-    end if;
-    c.space := p_space;
-    c.queues := p_queues;
-    c.worker := p_worker;
-    c.lease := p_lease;
-    c.room := p_room;
-    c.most := p_most;
-    c.needs_room := 0;
-    c.started := '{}';
-    c.fences := '{}';
-    c.skipped := '{}';
-    c.wakes := '{}';
     v_answer.lost := '{}';
     if cardinality(p_ids) > 0 then
         v_ended := paceline.end_runs(p_space, c.now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
@@ -623,33 +646,40 @@ begin
         v_answer.lost := v_ended.lost;
         c.wakes := v_ended.wakes;
     end if;
-    if p_tasks is null then
-        v_knowns := array_fill(null::int, array[cardinality(p_queues)]);
-    else
-        for i in 1 .. cardinality(p_queues) loop
-            v_knowns := v_knowns || paceline.know(p_queues[i], p_tasks);
-        end loop;
+    if p_tasks is not null then
+        v_knowns := array(select paceline.know(t.id, p_tasks) from unnest(p_queues) with ordinality as t (id, place)
+            order by t.place);
     end if;
-    c.budget := 2 * p_slots + 64;
-    v_answer.again_at := paceline.next_lease_end(p_space);
-    if v_answer.again_at <= c.now then
+    select paceline.next_lease_end(p_space) as lease_end, min(d.due_at) as due_at,
+        -- Arrivals are gone when they are taken in; the last look says where live ones begin.
+        bool_or(n.folding is not null or n.folded is null or (pg_snapshot_xmax(pg_current_snapshot()))::text::bigint
+                - (pg_snapshot_xmin(n.folded))::text::bigint > 64
+            or exists (select from paceline.arrival o where o.queue = n.queue and o.xid >= pg_snapshot_xmin(n.folded))) as came,
+        bool_or(coalesce(e.until, 4611686018427387904) - n.lease_from > 500000) as late,
+        bool_and(n.waiting = 0) and cardinality(p_queues) = 1 and not v_found.limited and v_found.active <> '{}'
+            and p_room is null and p_most is null and p_slots > 0 as idle
+        into v_ahead from unnest(p_queues) as t (id)
+        cross join lateral (select * from paceline.line o where o.queue = t.id order by o.version desc limit 1) as n
+        left join lateral (select o.due_at from paceline.delayed o where o.queue = t.id order by o.due_at limit 1) as d on true
+        left join lateral (select o.until from paceline.lease o where o.queue = t.id and o.until >= n.lease_from
+            order by o.until limit 1) as e on true;
+    v_answer.again_at := v_ahead.lease_end;
+    if v_ahead.lease_end <= c.now then
         select * into v_back from paceline.take_back(p_space, c.now, c.budget, v_found.empty);
         c.budget := c.budget - v_back.number;
         c.wakes := c.wakes || v_back.wakes;
         v_answer.again_at := paceline.next_lease_end(p_space);
+        v_ahead.came := true;
     end if;
-    v_answer.again_at := least(v_answer.again_at, v_found.next_expiry);
-    for i in 1 .. cardinality(p_queues) loop
-        if paceline.fold(p_queues[i], greatest(2 * p_slots + 64, 500)) then
-            if exists (select from paceline.delayed o where o.queue = p_queues[i] and o.due_at <= c.now) then
-                c.budget := c.budget - paceline.promote_due(p_queues[i], c.now, c.budget);
-            end if;
-        else
-            -- Whoever comes first cannot be told before all are in: nobody starts now, and the worker asks again at once.
-            c.budget := 0;
-        end if;
-    end loop;
-    c.reserved := false;
+    if v_ahead.came and v_ahead.idle and coalesce(v_ahead.due_at > c.now, true) then
+        c := paceline.take_first(c, p_queues[1], v_knowns[1]);
+        v_ahead.came := c.started = '{}';
+    end if;
+    if v_ahead.came or v_ahead.due_at <= c.now then
+        c.budget := paceline.take_in(p_queues, c.now, p_slots, c.budget);
+        select min(d.due_at) into v_ahead.due_at from unnest(p_queues) as t (id) cross join lateral (
+            select o.due_at from paceline.delayed o where o.queue = t.id order by o.due_at limit 1) as d;
+    end if;
     if v_found.limited then
         -- Classes that came into being just now bring keys that are not locked yet.
         perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
@@ -659,22 +689,21 @@ begin
         c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
             where l.space = p_space and m.reserved_by is not null);
     end if;
-    c.opened := case when c.budget > 0 then c.now else 0 end;
-    if c.reserved and c.budget > 0 then
-        c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
+    if c.budget > 0 then
+        c.opened := c.now;
+        if c.reserved then
+            c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
+        elsif c.also = '{}' and c.room is null and c.most is null then
+            if cardinality(c.active) = 1 then
+                c := paceline.take_lane(c, p_queues[c.active[1]], v_knowns[c.active[1]], p_slots);
+            end if;
+            if c.active <> '{}' and cardinality(c.started) < p_slots then
+                select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
+                c := v_one.c;
+            end if;
+        end if;
     end if;
     -- One job from each queue in turn, until the slots are full or nobody may start.
-    c.active := coalesce(v_found.active, '{}');
-    c.turn := 1;
-    if c.budget > 0 and not c.reserved and c.also = '{}' and c.room is null and c.most is null then
-        if cardinality(c.active) = 1 then
-            c := paceline.take_lane(c, p_queues[c.active[1]], v_knowns[c.active[1]], p_slots);
-        end if;
-        if c.active <> '{}' and cardinality(c.started) < p_slots then
-            select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
-            c := v_one.c;
-        end if;
-    end if;
     while c.active <> '{}' and cardinality(c.started) < p_slots loop
         exit when c.also <> '{}'
             and paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)])) > c.now;
@@ -689,36 +718,30 @@ begin
             c.turn := c.turn + 1;
         end if;
     end loop;
-    if cardinality(c.started) > 0 then v_answer.again_at := least(v_answer.again_at, c.now + p_lease); end if;
-    if c.budget <= 0 then
-        v_answer.again_at := c.now;
-    else
-        if c.also <> '{}' then
-            v_also := paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)]));
-            if v_also >= 4611686018427387904 then
-                perform paceline.await_keys(c.also);
-            end if;
-        end if;
-        if cardinality(c.started) >= p_slots then
-            v_answer.again_at := least(v_answer.again_at, greatest(v_also, c.now));
-        else
-            for i in 1 .. cardinality(p_queues) loop
-                v_answer.again_at := least(v_answer.again_at,
-                    greatest(paceline.next_at(p_queues[i], i = any (v_found.active), v_knowns[i]), v_also));
-            end loop;
-            v_answer.again_at := greatest(v_answer.again_at, c.now);
-        end if;
+    if c.also <> '{}' and c.budget > 0 then
+        v_also := paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)]));
+        if v_also >= 4611686018427387904 then perform paceline.await_keys(c.also); end if;
+    end if;
+    v_answer.again_at := case when c.budget <= 0 then c.now else least(v_answer.again_at, v_found.next_expiry,
+        case when c.started <> '{}' then c.now + p_lease end,
+        case when cardinality(c.started) >= p_slots then greatest(v_also, c.now)
+            when not v_found.limited then v_ahead.due_at end) end;
+    if v_found.limited and c.budget > 0 and cardinality(c.started) < p_slots then
+        for i in 1 .. cardinality(p_queues) loop
+            v_answer.again_at := least(v_answer.again_at,
+                greatest(paceline.next_at(p_queues[i], i = any (v_found.active), v_knowns[i]), v_also));
+        end loop;
     end if;
     if c.skipped <> '{}' then
         update paceline.lane set version = version + 1, state = 1
             where ctid = any (paceline.lane_rows(c.skipped)) and state = 3 and waiting > 0;
         perform paceline.forget_lowest(p_queues);
     end if;
-    for i in 1 .. cardinality(p_queues) loop
-        perform paceline.note_claim(p_queues[i], c.now, c.opened);
-    end loop;
+    if c.started = '{}' or cardinality(p_queues) > 1 or v_ahead.late then
+        perform paceline.note_claim(t.id, c.now, c.opened) from unnest(p_queues) as t (id);
+    end if;
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
-    if cardinality(c.started) > 0 or cardinality(p_ids) > 0 then
+    if c.started <> '{}' or cardinality(p_ids) > 0 then
         if v_found.version is null then
             insert into paceline.last_claim (space, worker, claim_id, first_fence, last_fence)
                 values (p_space, p_worker, p_claim_id, c.fences[1], c.fences[cardinality(c.fences)])
@@ -729,14 +752,50 @@ begin
                 where space = p_space and worker = p_worker and version >= v_found.version;
         end if;
     end if;
-    v_answer.instant := c.now;
-    v_answer.needs_room := c.needs_room;
-    v_answer.guard := v_found.guard;
-    v_answer.wakes := c.wakes;
     if c.wakes <> '{}' then perform paceline.tell(p_space, c.wakes); end if;
-    v_answer.seqs := c.started;
-    v_answer.replayed := false;
-    return v_answer;
+    return row (c.now, greatest(v_answer.again_at, c.now), c.needs_room, v_found.guard, v_answer.lost, c.wakes, c.started,
+        false)::paceline.claim_head;
+end $$;
+
+-- Lock all shared keys that a claim may look at, together and in order. The time is read when they are held; it stands
+-- still rather than go back.
+create function paceline.lock_shared(inout c paceline.choosing, p_now bigint, p_also text[], out limits int[])
+language plpgsql as $$
+declare
+    v_name text;
+begin
+    foreach v_name in array p_also loop
+        perform paceline.require_limit(c.space, v_name);
+    end loop;
+    select coalesce(array_agg(distinct l), '{}') into limits from (
+        select unnest(k.shared) as l from paceline.class k where k.queue = any (c.queues)
+        union select id from paceline.lim where space = c.space and name = any (p_also)) as s;
+    if limits = '{}' then return; end if;
+    perform paceline.meter_of(t.id, '') from (select unnest(limits) as id order by 1) as t
+        where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
+    perform paceline.lock_keys(array(select k.id from unnest(limits) as t (id)
+        join paceline.key k on k.lim = t.id and k.grp = ''));
+    c.now := greatest(coalesce(p_now, paceline.clock_us()), c.now,
+        (select max(m.seen_at) from paceline.keys_of(limits, '') as m));
+    if p_also <> '{}' then
+        select array_agg((paceline.meter_of(l.id, '')).id order by t.place), array_agg(l.name order by t.place)
+            into c.also, c.also_names from unnest(p_also) with ordinality as t (name, place)
+            join paceline.lim l on l.space = c.space and l.name = t.name;
+    end if;
+end $$;
+
+-- Take in what came and what is due; gives what is left of the budget. When more came than one claim takes in, whoever
+-- comes first cannot be told before all are in: nobody starts now, and the worker asks again at once.
+create function paceline.take_in(p_queues int[], p_now bigint, p_slots int, p_budget int) returns int language plpgsql as $$
+begin
+    for i in 1 .. cardinality(p_queues) loop
+        if not paceline.fold_one(p_queues[i]) and not paceline.fold(p_queues[i], greatest(2 * p_slots + 64, 500)) then
+            p_budget := 0;
+        elsif exists (select from paceline.delayed o where o.queue = p_queues[i] and o.due_at <= p_now) then
+            p_budget := p_budget - paceline.promote_due(p_queues[i], p_now, p_budget);
+        end if;
+    end loop;
+    return p_budget;
 end $$;
 
 -- Blocked lanes whose time has come are ready, at most so many; returns how many.

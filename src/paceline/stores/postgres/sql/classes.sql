@@ -231,6 +231,46 @@ begin
     return v_all;
 end $$;
 
+-- The same for the usual case of an idle queue, in two statements: one arrival came, for the only lane of its group.
+-- False when it is something else: nothing was done.
+create function paceline.fold_one(p_queue int) returns boolean language plpgsql as $$
+declare
+    a record;
+begin
+    select o.ctid as row, o.number, o.priority, o.place, l.ctid as lane, n.ctid as line, n.filings,
+        l.waiting = 0 as first, l.waiting = 0 or (o.priority, o.place) < (l.head_priority, l.head_place) as leads,
+        case when l.waiting = 0 then greatest(l.turn, n.virtual_time + 65536) else l.turn end as turn,
+        case when l.waiting = 0 then n.filings + 1 else l.filed end as filed,
+        o.what = 0 and n.folding is null and n.folded is not null and not g.paused and cardinality(g.lanes) = 1
+            and g.lanes[1] = o.lane and g.classes[1] = k.class and (m.low is null or l.waiting > 0 and l.state <> 1
+                and (o.priority, o.place) >= (l.head_priority, l.head_place)
+                or (case when l.waiting = 0 then greatest(l.turn, n.virtual_time + 65536) else l.turn end,
+                    case when l.waiting = 0 then n.filings + 1 else l.filed end)
+                    >= (n.low_turn[m.low], n.low_filed[m.low])) as usual, count(*) over () as arrivals
+        into a from (select t.ctid, t.* from paceline.line t where t.queue = p_queue order by t.version desc limit 1) as n
+        cross join lateral (select t.ctid, t.* from paceline.arrival t where t.queue = p_queue
+            and t.xid >= coalesce(pg_snapshot_xmin(n.folded), '0'::xid8) order by t.xid, t.id limit 2) as o
+        left join lateral (select t.class from paceline.task t where t.queue = p_queue and t.name = o.task limit 1)
+            as k on true
+        left join lateral (select * from paceline.grp t where t.queue = p_queue and t.name = coalesce(o.grp, '') limit 1)
+            as g on true
+        left join lateral (select t.ctid, t.* from paceline.lane t where t.id = o.lane order by t.version desc limit 1)
+            as l on true
+        left join lateral (select array_position(n.low_class, k.class) as low offset 0) as m on true limit 1;
+    if a.arrivals is distinct from 1 or a.usual is not true then return false; end if;
+    with gone as (
+        delete from paceline.arrival where ctid = a.row
+    ), filed as (
+        update paceline.lane u set version = u.version + 1, waiting = u.waiting + a.number, turn = a.turn, filed = a.filed,
+            state = case when a.leads and (a.first or u.state = 2) then 1 else u.state end,
+            head_priority = case when a.leads then a.priority else u.head_priority end,
+            head_place = case when a.leads then a.place else u.head_place end where u.ctid = a.lane
+    )
+    update paceline.line u set version = u.version + 1, waiting = u.waiting + a.number,
+        filings = u.filings + a.first::int where u.ctid = a.line;
+    return true;
+end $$;
+
 -- Jobs that came go into their lanes; gives the line as it is then.
 create function paceline.file_arrivals(p_line paceline.line, p_ids bigint[], p_whats int[], p_lanes bigint[],
     p_tasks text[], p_grps text[], p_numbers int[], p_priorities bigint[], p_places bigint[]) returns paceline.line

@@ -154,7 +154,7 @@ create function paceline.add_jobs(
     p_lifo boolean, p_attempts int, p_backoff text, p_timeout bigint, p_keep bigint, p_late boolean
 ) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
 language plpgsql
-/* by index */ as $$
+/* by key */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_size int[] := array[cardinality(p_ids)];
@@ -204,7 +204,10 @@ begin
         insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
             select p_queue, 0, l.lane, p_task, l.grp, l.number, p_priority, l.head from lanes l order by l.first;
     end if;
-    if paceline.hears(p_space, p_late) then perform paceline.tell(p_space, array['q' || p_queue], p_late); end if;
+    if paceline.hears(p_space, p_late) then
+        perform pg_notify('paceline.ears', p_space || chr(10) || pg_backend_pid() || chr(10) || 'q' || q.name)
+            from paceline.queue q where q.id = p_queue;
+    end if;
     ids := p_ids;
     seqs := v_seqs;
     instant := v_now;

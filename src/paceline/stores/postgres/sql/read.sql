@@ -28,40 +28,6 @@ create function paceline.records(p_space int, p_seqs bigint[], p_now bigint) ret
         as p on true order by t.place
 $$;
 
--- Jobs that were started at an instant, which is written into the log of starts. What is as usual is left out, because
--- every column of an answer takes its time; `rest` has what is not. Only as many as an answer can hold that fits into the
--- buffers of a connection: it is sent before its transaction ends, and a client that stands still and reads nothing must
--- not keep the locks meanwhile.
-create function paceline.begun(p_seqs bigint[], p_at bigint, p_log boolean) returns table (
-    id text, queue int, task text, data bytea, grp text, priority bigint, place bigint, attempts int, keep bigint,
-    created_at bigint, due_at bigint, fence bigint, rest text
-) language sql volatile rows 100 /* by index */ as $$
-    with runs as materialized (
-        select t.number, j.id, j.queue, j.task, j.data, j.grp, j.priority, j.place, j.attempts, j.keep, j.created_at,
-            coalesce(s.due_at, j.due_at) as due_at, s.fence, j.cost, j.costs,
-            case when j.cost <> 1 or s.attempts_made <> 1 or s.returns <> 0 or s.crashes <> 0 or s.cancel_asked
-                    or s.started_at <> p_at or s.progress <> 0
-                    or coalesce(j.timeout::text, j.backoff, j.uniq, j.costs::text, s.message, s.error, s.logs::text) is not null
-                then jsonb_build_object('attempts_made', s.attempts_made, 'crashes', s.crashes, 'returns', s.returns,
-                    'cost', j.cost, 'costs', j.costs, 'timeout', j.timeout, 'backoff', j.backoff, 'unique', j.uniq,
-                    'unique_until', j.uniq_until, 'started_at', s.started_at, 'progress', s.progress,
-                    'message', s.message, 'error', s.error, 'logs', s.logs, 'cancel_asked', s.cancel_asked)::text
-                end as rest,
-            sum(octet_length(j.data) + 200) over (order by t.number rows unbounded preceding) as upto
-        from unnest(p_seqs) with ordinality as t (seq, number)
-        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
-        cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s
-    ), logged as (
-        insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
-            select r.queue, p_at, array_agg(r.id), array_agg(r.task), array_agg(r.grp), array_agg(r.cost),
-                case when bool_or(r.costs is not null) then array_agg(r.costs) end
-            from (select * from runs o where p_log order by o.queue, o.number) as r group by r.queue
-    )
-    select r.id, r.queue, r.task, r.data, r.grp, r.priority, r.place, r.attempts, r.keep, r.created_at, r.due_at, r.fence,
-        r.rest
-    from runs r where r.upto <= 65536
-$$;
-
 create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] language sql volatile /* by index */ as $$
     select coalesce(array_agg(j.seq order by t.place), '{}') from unnest(p_ids) with ordinality as t (id, place)
         cross join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j
