@@ -117,63 +117,45 @@ def record(row: Sequence[Any]) -> JobRecord:
     )
 
 
-def started(row: Sequence[Any], queue: str, now: Micros, worker: str) -> JobRecord:
-    """A job as a claim gives it: what is as usual is not said."""
-    rest = _NOTHING if row[12] is None else _decode(row[12])
-    return JobRecord(
-        id=row[0],
-        queue=queue,
-        task=row[2],
-        data=row[3],
-        group=row[4],
-        state=ACTIVE,
-        priority=row[5],
-        order=row[6],
-        attempts=row[7],
-        attempts_made=rest.attempts_made,
-        crashes=rest.crashes,
-        returns=rest.returns,
-        cost=rest.costs or rest.cost,
-        timeout=rest.timeout,
-        backoff=None if rest.backoff is None else _backoff.decode(rest.backoff),
-        keep=row[8],
-        unique=rest.unique,
-        unique_until=rest.unique_until,
-        created_at=row[9],
-        due_at=row[10],
-        started_at=now if rest.started_at is None else rest.started_at,
-        progress=rest.progress,
-        message=rest.message,
-        error=rest.error,
-        logs=rest.logs or (),
-        fence=row[11],
-        worker=worker,
-        cancel_asked=rest.cancel_asked,
-    )
+def started(columns: Sequence[Sequence[Any]], queues: dict[int, str], now: Micros, worker: str) -> list[JobRecord]:
+    """Jobs as a claim gives them, in columns: what is as usual is not said."""
+    jobs = [
+        JobRecord(
+            id=id,
+            queue=queues[queue],
+            task=task,
+            data=data,
+            group=group,
+            state=ACTIVE,
+            priority=priority,
+            order=order,
+            attempts=attempts,
+            attempts_made=1,
+            keep=keep,
+            created_at=created_at,
+            due_at=due_at,
+            started_at=now,
+            fence=fence,
+            worker=worker,
+        )
+        for id, queue, task, data, group, priority, order, attempts, keep, created_at, due_at, fence in zip(
+            *columns[:12], strict=True
+        )
+    ]
+    for place, rest in enumerate(columns[12]):
+        if rest is not None:
+            jobs[place] = msgspec.structs.replace(jobs[place], **_rest(rest))
+    return jobs
 
 
-class Rest(msgspec.Struct, frozen=True):
+def _rest(text: str) -> dict[str, Any]:
     """What of a started job is not as usual."""
-
-    attempts_made: int = 1
-    crashes: int = 0
-    returns: int = 0
-    cost: int = 1
-    costs: dict[str, int] | None = None
-    timeout: Micros | None = None
-    backoff: str | None = None
-    unique: str | None = None
-    unique_until: Micros | None = None
-    started_at: Micros | None = None
-    progress: float = 0.0
-    message: str | None = None
-    error: str | None = None
-    logs: tuple[str, ...] | None = None
-    cancel_asked: bool = False
-
-
-_NOTHING = Rest()
-_decode = msgspec.json.Decoder(Rest).decode
+    fields: dict[str, Any] = json.loads(text)
+    fields["cost"] = fields.pop("costs") or fields["cost"]
+    fields["backoff"] = None if fields["backoff"] is None else _backoff.decode(fields["backoff"])
+    fields["logs"] = tuple(fields["logs"] or ())
+    fields["progress"] = float(fields["progress"])
+    return fields
 
 
 def finish_columns(finishes: Sequence[Finish]) -> list[list[Any]]:

@@ -92,7 +92,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         queues = [await self.queue_id(name) for name in ask.queues]
-        rows = await self.calls.rows(
+        row = await self.calls.row(
             CLAIM,
             await self.space(),
             self.given_now(),
@@ -109,11 +109,10 @@ class PostgresStore(Adding, QueueCalls, Reading):
             self.ears.wants_empty,
             again=bool(ask.claim_id),
         )
-        now, again_at, needs_room, guard, lost, wakes, seqs = rows[0][:7]
+        now, again_at, needs_room, guard, lost, wakes, seqs = row[:7]
         self.heard(now)
         self.woken(wakes)
-        names = self._names
-        jobs = [started(row[7:], names[row[8]], now, ask.worker) for row in rows if row[7] is not None]
+        jobs = [] if row[7] is None else started(row[7:], self._names, now, ask.worker)
         if len(jobs) < len(seqs):
             # Too much for one answer; what is ours is read when nobody waits for us.
             more = seqs[len(jobs) :]

@@ -525,8 +525,8 @@ end $$;
 create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
     wakes text[], seqs bigint[], replayed boolean);
 
--- A claim, with what is said of all jobs in the first row. What is as usual of a job is left out, because every column
--- of an answer takes its time; `rest` has what is not. The log of starts is written here, where bodies are read anyway.
+-- A claim and the jobs that it started, as arrays: rows would take more time than the claim. What is as usual of a job is
+-- left out; `rests` has what is not. The log of starts is written here, where bodies are read anyway.
 -- Only as many jobs as an answer can hold that fits into the buffers of a connection: it is sent before its transaction
 -- ends, and a client that stands still and reads nothing must not keep the locks meanwhile.
 create function paceline.claim_jobs(
@@ -535,44 +535,61 @@ create function paceline.claim_jobs(
     p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
 ) returns table (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[], wakes text[], seqs bigint[],
-    id text, queue int, task text, data bytea, grp text, priority bigint, place bigint, attempts int, keep bigint,
-    created_at bigint, due_at bigint, fence bigint, rest text) language plpgsql
+    ids text[], queues int[], tasks text[], datas bytea[], grps text[], priorities bigint[], places bigint[],
+    attempts int[], keeps bigint[], created_ats bigint[], due_ats bigint[], fences bigint[], rests text[]) language plpgsql
 /* by index */ as $$
 #variable_conflict use_column
 declare
     h paceline.claim_head := paceline.claim(p_space, p_now, p_queues, p_slots, p_worker, p_lease, p_claim_id, p_tasks, p_also,
         p_room, p_most, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats, p_opens, p_holds, p_empty);
+    a record;
+    v_fit int;
 begin
-    if h.seqs <> '{}' then
-        return query with runs as materialized (
-            select t.number, j.id, j.queue, j.task, j.data, j.grp, j.priority, j.place, j.attempts, j.keep, j.created_at,
-                coalesce(s.due_at, j.due_at) as due_at, s.fence, j.cost, j.costs,
-                case when j.cost <> 1 or s.attempts_made <> 1 or s.returns <> 0 or s.crashes <> 0 or s.cancel_asked
-                        or s.started_at <> h.instant or s.progress <> 0 or coalesce(j.timeout::text, j.backoff, j.uniq,
-                            j.costs::text, s.message, s.error, s.logs::text) is not null
-                    then jsonb_build_object('attempts_made', s.attempts_made, 'crashes', s.crashes, 'returns', s.returns,
-                        'cost', j.cost, 'costs', j.costs, 'timeout', j.timeout, 'backoff', j.backoff, 'unique', j.uniq,
-                        'unique_until', j.uniq_until, 'started_at', s.started_at, 'progress', s.progress,
-                        'message', s.message, 'error', s.error, 'logs', s.logs, 'cancel_asked', s.cancel_asked)::text
-                    end as rest,
-                sum(octet_length(j.data) + 200) over (order by t.number rows unbounded preceding) as upto
-            from unnest(h.seqs) with ordinality as t (seq, number)
-            cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
-            cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s
-        ), logged as (
+    if h.seqs = '{}' then
+        return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, null::text[], null::int[],
+            null::text[], null::bytea[], null::text[], null::bigint[], null::bigint[], null::int[], null::bigint[],
+            null::bigint[], null::bigint[], null::bigint[], null::text[];
+        return;
+    end if;
+    select sum(octet_length(j.data) + 200) as size, array_agg(j.id) as ids, array_agg(j.queue) as queues,
+        array_agg(j.task) as tasks, array_agg(j.data) as datas, array_agg(j.grp) as grps,
+        array_agg(j.priority) as priorities, array_agg(j.place) as places, array_agg(j.attempts) as attempts,
+        array_agg(j.keep) as keeps, array_agg(j.created_at) as created_ats, array_agg(coalesce(s.due_at, j.due_at)) as due_ats,
+        array_agg(s.fence) as fences, array_agg(j.cost) as costs, bool_or(j.costs is not null) as by_limit,
+        array_agg(j.costs) as cost_maps,
+        array_agg(case when j.cost <> 1 or s.attempts_made <> 1 or s.returns <> 0 or s.crashes <> 0 or s.cancel_asked
+                or s.started_at <> h.instant or s.progress <> 0 or coalesce(j.timeout::text, j.backoff, j.uniq,
+                    j.costs::text, s.message, s.error, s.logs::text) is not null
+            then jsonb_build_object('attempts_made', s.attempts_made, 'crashes', s.crashes, 'returns', s.returns,
+                'cost', j.cost, 'costs', j.costs, 'timeout', j.timeout, 'backoff', j.backoff, 'unique', j.uniq,
+                'unique_until', j.uniq_until, 'started_at', s.started_at, 'progress', s.progress,
+                'message', s.message, 'error', s.error, 'logs', s.logs, 'cancel_asked', s.cancel_asked)::text
+            end) as rests
+        into a from unnest(h.seqs) as t (seq)
+        cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
+        cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s;
+    if not h.replayed then
+        if cardinality(p_queues) = 1 then
+            insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
+                values (p_queues[1], h.instant, a.ids, a.tasks, a.grps, a.costs, case when a.by_limit then a.cost_maps end);
+        else
             insert into paceline.start (queue, at, jobs, tasks, grps, costs, cost_maps)
                 select r.queue, h.instant, array_agg(r.id), array_agg(r.task), array_agg(r.grp), array_agg(r.cost),
-                    case when bool_or(r.costs is not null) then array_agg(r.costs) end
-                from (select * from runs o where not h.replayed order by o.queue, o.number) as r group by r.queue
-        )
-        select a.instant, a.again_at, a.needs_room, a.guard, a.lost, a.wakes, a.seqs, r.id, r.queue, r.task, r.data, r.grp,
-            r.priority, r.place, r.attempts, r.keep, r.created_at, r.due_at, r.fence, r.rest
-            from runs r left join lateral (select h.*) as a on r.number = 1 where r.upto <= 65536;
-        if found then return; end if;
+                    case when a.by_limit then array_agg(r.map) end
+                from (select * from unnest(a.queues, a.ids, a.tasks, a.grps, a.costs, a.cost_maps) with ordinality
+                    as t (queue, id, task, grp, cost, map, number) order by t.queue, t.number) as r group by r.queue;
+        end if;
     end if;
-    return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, null::text, null::int,
-        null::text, null::bytea, null::text, null::bigint, null::bigint, null::int, null::bigint, null::bigint, null::bigint,
-        null::bigint, null::text;
+    if a.size <= 65536 then
+        return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, a.ids, a.queues, a.tasks,
+            a.datas, a.grps, a.priorities, a.places, a.attempts, a.keeps, a.created_ats, a.due_ats, a.fences, a.rests;
+        return;
+    end if;
+    v_fit := (select count(*) from (select sum(octet_length(t.data) + 200) over (order by t.number) as upto
+        from unnest(a.datas) with ordinality as t (data, number)) as s where s.upto <= 65536);
+    return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, a.ids[:v_fit],
+        a.queues[:v_fit], a.tasks[:v_fit], a.datas[:v_fit], a.grps[:v_fit], a.priorities[:v_fit], a.places[:v_fit],
+        a.attempts[:v_fit], a.keeps[:v_fit], a.created_ats[:v_fit], a.due_ats[:v_fit], a.fences[:v_fit], a.rests[:v_fit];
 end $$;
 
 create function paceline.claim(
