@@ -1,4 +1,4 @@
-"""Paceline, on any store: one worker with 100 slots, finished jobs removed at once."""
+"""Paceline, on any store: one worker with 100 slots (250 on PostgreSQL), finished jobs removed at once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ WIDE = Starts(1_000_000, per="10s")
 SHARED = Limit("service", WIDE & Concurrency(1_000), tasks=["noop"])
 EACH = GroupLimits(concurrency=1_000, limiter=WIDE)
 GROUPS = 1_000
+SLOTS = {"postgresql": 250}
+"""Where a commit is dear, more jobs at a time are better; pgqueuer has 300 in flight there."""
 
 SHAPES = {
     "plain": "no limits",
@@ -33,7 +35,7 @@ class System(Adapter):
         super().__init__(url, setting, limit)
         self.shape, *words = setting.split(",")
         options = dict(word.split("=") for word in words)
-        self.slots = int(options.pop("slots", 100))
+        self.slots = int(options.pop("slots", SLOTS.get(url.partition(":")[0], 100)))
         guard = options.pop("guard", 0)
         if url.startswith("sqlite") and "durability" not in options:
             options["durability"] = "normal"

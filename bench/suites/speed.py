@@ -19,7 +19,7 @@ JOBS = {"memory": 20_000, "sqlite": 10_000, "postgres": 10_000, "redis": 20_000}
 OURS = {
     "memory": ("plain", "limit", "groups", "tenants"),
     "sqlite": ("plain", "limit", "groups", "tenants", "kept", "plain,durability=full", "limit,durability=full"),
-    "postgres": ("plain", "limit", "groups", "tenants", "kept"),
+    "postgres": ("plain", "limit", "groups", "tenants", "kept", "plain,slots=100"),
     "redis": ("plain", "limit", "groups", "tenants", "kept"),
 }
 QUICK = ("plain", "limit")
