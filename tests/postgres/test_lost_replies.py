@@ -118,7 +118,7 @@ async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     assert [job.id for job in (await store.claim(ask("two"))).jobs] == ["job-2", "job-3"]
 
 
-@pytest.mark.parametrize(("word", "unique"), [(b"paceline.add_jobs", None), (b"paceline.insert_jobs", "key")])
+@pytest.mark.parametrize(("word", "unique"), [(b"with came as", None), (b"paceline.insert_jobs", "key")])
 async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire, word, unique):
     wire.cut = word
 

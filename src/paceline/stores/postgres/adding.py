@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
+from paceline.clock import Micros
 from paceline.errors import StoreUnavailable
 from paceline.job import NewJob
 from paceline.stores.interface import Inserted
@@ -15,7 +16,7 @@ from paceline.stores.postgres.arrays import BYTEA, TEXT, array, arrays
 from paceline.stores.postgres.faults import fault
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import JOB_KINDS, backoff_text, job_columns, new_record, record
-from paceline.stores.postgres.texts import ADD, INSERT
+from paceline.stores.postgres.texts import ADD, ADD_ONE, INSERT
 
 WAYS = 2
 """So many statements with single jobs are under way at once; who comes meanwhile goes with the next one."""
@@ -51,25 +52,31 @@ class Adding(LimitCalls):
         return await self._insert(jobs, shape, within)
 
     async def _insert(self, jobs: Sequence[NewJob], shape: Shape | None, within: object = None) -> list[Inserted]:
-        first: list[Any] = [await self.space(), self.given_now()]
         if shape is None:
             queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
             columns = job_columns(jobs, queues)
-            text, values = INSERT, [*first, *(columns if within else arrays(JOB_KINDS, columns)), within is not None]
+            rows = await self._ask(INSERT, columns if within else arrays(JOB_KINDS, columns), within)
         else:
-            text, values = ADD, [*first, *await self._short(jobs, shape, within), within is not None]
-        if within is None:
-            rows = await self.calls.rows(text, *values)
-        else:
-            rows = await transactions.fetch(within, self.calls.text(text), tuple(values))
+            queue, task, priority, lifo, attempts, backoff, timeout, keep = shape
+            number = await self.queue_id(queue)
+            options = [number, task, priority, lifo, attempts, backoff_text(backoff), timeout, keep]
+            if len(jobs) == 1:
+                (job,) = jobs
+                rows = await self._ask(ADD_ONE, [job.id, job.data, job.group, *options], within)
+                if rows:
+                    ((seq, now, _),) = rows
+                    return self._all_new(jobs, [seq], now, within)
+            ids, datas, groups = [job.id for job in jobs], [job.data for job in jobs], [job.group for job in jobs]
+            lists: list[Any] = [ids, datas, groups if any(groups) else None]
+            if within is None:
+                lists = [array(TEXT, ids), array(BYTEA, datas), array(TEXT, groups)]
+            rows = await self._ask(ADD, lists + options, within)
         refused, ids, seqs, existed, now = rows[0][:5]
-        self.heard(now)
         if refused is not None:
             raise fault(refused)
         if existed is None:
-            if within is None:
-                self.ears.hear({f"q{job.queue}" for job in jobs})
-            return [Inserted(new_record(job, seq, now), False) for job, seq in zip(jobs, seqs, strict=True)]
+            return self._all_new(jobs, seqs, now, within)
+        self.heard(now)
         found = {row[5]: record(row[5:]) for row in rows if row[5] is not None}
         fresh = {
             job.id: new_record(job, seq, now) for job, seq, old in zip(jobs, seqs, existed, strict=True) if not old
@@ -81,24 +88,18 @@ class Adding(LimitCalls):
             for job, job_id, old in zip(jobs, ids, existed, strict=True)
         ]
 
-    async def _short(self, jobs: Sequence[NewJob], shape: Shape, within: object) -> list[Any]:
-        """What `add_jobs` takes, from `p_ids` on."""
-        queue, task, priority, lifo, attempts, backoff, timeout, keep = shape
-        ids, datas, groups = [job.id for job in jobs], [job.data for job in jobs], [job.group for job in jobs]
-        columns: list[Any] = [ids, datas, groups if any(groups) else None]
+    def _all_new(self, jobs: Sequence[NewJob], seqs: Sequence[int], now: Micros, within: object) -> list[Inserted]:
+        self.heard(now)
         if within is None:
-            columns = [array(TEXT, ids), array(BYTEA, datas), array(TEXT, groups)]
-        return [
-            *columns,
-            await self.queue_id(queue),
-            task,
-            priority,
-            lifo,
-            attempts,
-            backoff_text(backoff),
-            timeout,
-            keep,
-        ]
+            self.ears.hear({f"q{job.queue}" for job in jobs})
+        return [Inserted(new_record(job, seq, now), False) for job, seq in zip(jobs, seqs, strict=True)]
+
+    async def _ask(self, text: str, values: Sequence[Any], within: object) -> list[tuple[Any, ...]]:
+        """What all statements take first and last, here or in the caller's transaction."""
+        values = (await self.space(), self.given_now(), *values, within is not None)
+        if within is None:
+            return await self.calls.rows(text, *values)
+        return await transactions.fetch(within, self.calls.text(text), values)
 
 
 class Together:

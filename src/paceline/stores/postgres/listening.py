@@ -95,8 +95,10 @@ class Listening:
             ready, _, _ = select.select([connection.fileno(), self._nudged], [], [], patience)
             if self._nudged in ready:
                 self._nudged.recv(4096)
-            for notice in connection.notifies(timeout=0):
-                self._hear(notice.payload)
+            # Not `connection.notifies()`, which is slower than all the rest of waking somebody.
+            connection.pgconn.consume_input()
+            while (notice := connection.pgconn.notifies()) is not None:
+                self._hear(notice.extra.decode())
             now, asleep = time.monotonic(), self._ears.asleep
             if asleep and not self._asleep:
                 known, said_at, look_at = self._say(connection, asleep=True), now, now + LOOK_SOON

@@ -430,7 +430,8 @@ end $$;
 
 -- The lane that a job will probably be in; only the queue's lock makes it sure. Where there is none yet, everybody
 -- guesses the same number, so that the one who makes the lane has nothing to move.
-create function paceline.guess_lane(p_queue int, p_task text, p_grp text) returns bigint language plpgsql stable as $$
+create function paceline.guess_lane(p_queue int, p_task text, p_grp text) returns bigint language plpgsql stable
+/* by key */ as $$
 declare
     v_class int;
     v_lane bigint;
