@@ -153,6 +153,7 @@ REDIS = ("dramatiq", "taskiq", "saq", "celery")
 ADDS = ("single", "together")
 
 COST = "cost of a limit that does not bind"
+HELD = "claim while a transaction is held, last beside first, p99"
 
 
 def memory() -> list[Target]:
@@ -191,6 +192,8 @@ def postgres() -> list[Target]:
         *quiet("postgres"),
         *flat("postgres"),
         most("postgres", "claim, most beside fewest, blocked, p99", 2, deep("postgres", "blocked", "p99")),
+        most("postgres", HELD, 2, within("held", "postgres ours:plain", "last99", "first99")),
+        most("postgres", f"{HELD}, with a limit", 2, within("held", "postgres ours:limit", "last99", "first99")),
     ]
 
 
