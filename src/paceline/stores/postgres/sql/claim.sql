@@ -614,8 +614,7 @@ begin
     -- Every expression here is paid for in every claim, jobs or none: what is rare is asked for together.
     select s.next_expiry <= coalesce(p_now, paceline.clock_us()) as expires,
         current_setting('transaction_isolation') <> 'read committed' as old,
-        cardinality(p_ids) > 0 and exists (select from paceline.lim o where o.space = p_space)
-            or array_remove(p_holds, null) <> '{}' as charged
+        cardinality(p_ids) > 0 and not paceline.are_plain(p_outcomes, p_holds) as special
         into v_found from paceline.space s where s.id = p_space;
     if v_found.old then
         perform paceline.fail('isolation', jsonb_build_object('error', 'isolation'));
@@ -623,7 +622,7 @@ begin
     if v_found.expires then
         perform paceline.expire(p_space, coalesce(p_now, paceline.clock_us()));
     end if;
-    if v_found.charged then
+    if v_found.special then
         perform paceline.lock_for_finish(p_space, p_ids, p_holds, p_queues);
     else
         perform from paceline.queue where id = any (p_queues) order by id for no key update;

@@ -29,6 +29,11 @@ begin
     return v_answer;
 end $$;
 
+-- Ends that are written together: completed, failed and cancelled runs without holds.
+create function paceline.are_plain(p_outcomes text[], p_holds jsonb[]) returns boolean language sql immutable as $$
+    select coalesce(array_remove(p_holds, null), '{}') = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled']
+$$;
+
 -- Lock the queues that ends of runs need and those that a claim asks for, all of them in one order.
 create function paceline.lock_for_finish(p_space int, p_ids text[], p_holds jsonb[], p_more int[]) returns void
 language plpgsql as $$
@@ -64,7 +69,7 @@ declare
     v_wakes text[] := '{}';
     v_lost text[] := '{}';
 begin
-    if coalesce(array_remove(p_holds, null), '{}') = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled'] then
+    if paceline.are_plain(p_outcomes, p_holds) then
         return paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
     end if;
     for v_hold in select h from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h loop
@@ -164,6 +169,7 @@ declare
     v_meters bigint[];
     v_numbers int[];
     v_latest bigint[];
+    v_started bigint;
     v_queues int[];
     v_wakes text[] := '{}';
 begin
@@ -171,13 +177,14 @@ begin
     -- once more finds its run over.
     select array_agg(n.place), array_agg(s.ctid), array_agg(n.seq), array_agg(n.keep), array_agg(n.id),
         array_agg(n.seq) filter (where n.keep = 0), bool_or(n.uniq), bool_or(s.meters is not null),
-        array_agg(distinct s.queue)
-        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues
+        array_agg(distinct s.queue), case when bool_and(s.meters is not null) and min(s.meters::text) = max(s.meters::text)
+            then min(s.meters::text)::bigint[] end, max(s.started_at)
+        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues, v_meters, v_started
         from (select distinct on (j.seq) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
             from unnest(p_ids, p_fences) with ordinality as t (id, fence, place)
             cross join lateral (select o.seq, o.keep, o.uniq from paceline.job o
                 where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.place) as n
-        cross join lateral (select o.ctid, o.queue, o.meters from paceline.lease o
+        cross join lateral (select o.ctid, o.queue, o.meters, o.started_at from paceline.lease o
             where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
     if v_ends is null then
         v_answer.lost := p_ids;
@@ -189,6 +196,14 @@ begin
         order by t.place) end;
     v_heard := exists (select from paceline.waiter where space = p_space);
     if v_charged then
+        -- A claim has locked its own queues, and a run is nearly always of one of them: nothing is waited for here.
+        perform from paceline.queue where id = any (v_queues) order by id for no key update;
+    end if;
+    if v_meters is not null and array['completed'] @> p_outcomes then
+        -- All were charged to the same keys.
+        v_numbers := array_fill(cardinality(v_ends), array[cardinality(v_meters)]);
+        v_latest := array_fill(v_started, array[cardinality(v_meters)]);
+    elsif v_charged then
         select array_agg(k.meter), array_agg(k.number), array_agg(k.latest) into v_meters, v_numbers, v_latest from (
             select u.meter, count(*)::int as number,
                 max(o.started_at) filter (where p_outcomes[t.i] = 'completed') as latest
