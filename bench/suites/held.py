@@ -46,7 +46,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
 
     async def add(count: int) -> None:
         groups = [f"g{next(numbers) % GROUPS}" for _ in range(count)]
-        await store.insert([NewJob(new_id(), "held", "noop", group=group, keep=0) for group in groups])
+        await store.insert([NewJob(new_id(), "held", "noop", group=group, keep=0, fresh=True) for group in groups])
 
     ended: list[Finish] = []
 

@@ -118,6 +118,8 @@ class NewJob(msgspec.Struct, frozen=True):
     keep: Micros | None = None
     unique: str | None = None
     unique_ttl: Micros | None = None
+    fresh: bool = False
+    """True: the id was made for this job, so that no other can have it."""
 
 
 class Blocked(msgspec.Struct, frozen=True):

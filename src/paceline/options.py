@@ -102,13 +102,9 @@ def new_job(queue: str, task: str, data: Any, options: JobOptions, *, max_payloa
     """Check everything and build the record; nothing was stored when this raises."""
     body = codec.encode(data, maximum=max_payload)
     fields: dict[str, Any] = {"keep": KEEP} if not options else _fields(task, body, options)
-    return NewJob(
-        id=fields.pop("id", None) or new_id(),
-        queue=queue,
-        task=check_name(task, option="task"),
-        data=body,
-        **fields,
-    )
+    if "id" not in fields:
+        fields["id"], fields["fresh"] = new_id(), True
+    return NewJob(queue=queue, task=check_name(task, option="task"), data=body, **fields)
 
 
 def _fields(task: str, body: bytes, options: JobOptions) -> dict[str, Any]:

@@ -47,9 +47,18 @@ async def test_one_after_the_other_is_a_statement_each(store, monkeypatch):
     sent = count_statements(store, monkeypatch)
 
     for n in range(5):
-        await store.insert([NewJob(f"{n}", "line", "work")])
+        await store.insert([NewJob(f"{n}", "line", "work", fresh=n < 3)])
 
-    assert sent == [ADD_ONE] * 5
+    assert sent == [ADD_ONE] * 3 + [ADD] * 2
+
+
+async def test_an_id_that_may_be_there_already_is_one_statement_too(store, monkeypatch):
+    sent = count_statements(store, monkeypatch)
+
+    first, second = [await store.insert([NewJob("a", "line", "work", fresh=False)]) for _ in range(2)]
+
+    assert [first[0].existed, second[0].existed] == [False, True]
+    assert sent == [ADD] * 2
 
 
 async def test_options_and_groups_of_jobs_that_go_together_stay_their_own(store):
@@ -66,11 +75,14 @@ async def test_options_and_groups_of_jobs_that_go_together_stay_their_own(store)
             backoff=Backoff(delays=(n % 2,)) if n % 3 else None,
             timeout=1_000_000 * (n % 2) or None,
             keep=None if n % 2 else 60_000_000,
+            fresh=True,
         )
         for n in range(60)
     ]
 
-    await asyncio.gather(*(store.insert([job]) for job in jobs))
+    for job in jobs[:12]:
+        await store.insert([job])
+    await asyncio.gather(*(store.insert([job]) for job in jobs[12:]))
 
     found = {job.id: job for job in await store.get([job.id for job in jobs])}
     for job in jobs:

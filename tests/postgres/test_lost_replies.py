@@ -118,11 +118,18 @@ async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     assert [job.id for job in (await store.claim(ask("two"))).jobs] == ["job-2", "job-3"]
 
 
-@pytest.mark.parametrize(("word", "unique"), [(b"with came as", None), (b"paceline.insert_jobs", "key")])
-async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire, word, unique):
+@pytest.mark.parametrize(
+    ("word", "options"),
+    [
+        (b"with came as", {"fresh": True}),
+        (b"paceline.add_jobs", {}),
+        (b"paceline.insert_jobs", {"unique": "key"}),
+    ],
+)
+async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire, word, options):
     wire.cut = word
 
-    (added,) = await store.insert([NewJob("new", "line", "work", unique=unique)])
+    (added,) = await store.insert([NewJob("new", "line", "work", **options)])
 
     assert wire.cuts == 1
     assert added.job.id == "new"

@@ -60,7 +60,7 @@ class Adding(LimitCalls):
             queue, task, priority, lifo, attempts, backoff, timeout, keep = shape
             number = await self.queue_id(queue)
             options = [number, task, priority, lifo, attempts, backoff_text(backoff), timeout, keep]
-            if len(jobs) == 1:
+            if len(jobs) == 1 and jobs[0].fresh:
                 (job,) = jobs
                 rows = await self._ask(ADD_ONE, [job.id, job.data, job.group, *options], within)
                 if rows:

@@ -34,7 +34,8 @@ ADD_ONE = """with came as (
 select c.seq, c.created_at, (select pg_notify('paceline.ears', $1::int || chr(10) || pg_backend_pid() || chr(10) || 'q'
     || q.name)::text from paceline.queue q where q.id = $6::int and paceline.hears($1::int, $14::boolean))
 from came c"""
-"""The same for one job, in plain SQL: a function would take twice the time. Nothing is done when its id is there."""
+"""The same for one job with a new id, in plain SQL: a function would take twice the time. Asked again after a lost
+answer, it does nothing."""
 
 CLAIM = """select * from paceline.claim_jobs($1::int, $2::bigint, $3::int[], $4::int, $5::text, $6::bigint, $7::text,
     $8::text[], $9::text[], $10::bigint, $11::bigint, $12::text[], $13::bigint[], $14::text[], $15::bytea[],
