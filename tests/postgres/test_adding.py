@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from paceline.errors import GroupFull, StoreError, StoreUnavailable
 from paceline.job import Backoff, NewJob
 from paceline.stores.interface import Ask
-from paceline.stores.postgres import adding
 from paceline.stores.postgres.texts import ADD, ADD_ONE, INSERT
 
 
@@ -167,16 +166,6 @@ async def test_jobs_that_have_something_to_settle_go_alone(store, monkeypatch):
 
     assert sum(isinstance(each, GroupFull) for each in done) == 3
     assert sent == [INSERT] * 8
-
-
-def test_large_jobs_do_not_all_go_together():
-    waiting = adding.Waiting()
-    waiting.jobs[("a",)] = [(NewJob(f"{n}", "line", "work", data=b"x" * 2**20), None) for n in range(10)]  # type: ignore[misc]
-
-    some, _ = waiting.take()
-
-    assert len(some) == 4
-    assert len(waiting.jobs[("a",)]) == 6
 
 
 @pytest.mark.parametrize("lifo", [False, True])

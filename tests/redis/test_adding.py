@@ -11,7 +11,7 @@ from paceline.errors import GroupFull, NeverFits, StoreUnavailable
 from paceline.job import NewJob
 from paceline.limits import Limit, Rate
 from paceline.stores import open_store
-from paceline.stores.redis.adding import MOST
+from paceline.stores.adds import MOST
 
 
 def job(name: str, group: str | None = None, size: int | None = None, cost: int = 1) -> NewJob:

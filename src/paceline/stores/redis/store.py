@@ -15,6 +15,7 @@ from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError, MoveNotAllowed, require
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
+from paceline.stores.adds import Adds, adds_here
 from paceline.stores.interface import (
     About,
     Ask,
@@ -37,7 +38,6 @@ from paceline.stores.interface import (
     WorkerRecord,
 )
 from paceline.stores.redis.about import about
-from paceline.stores.redis.adding import Adds, adds_here
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener

@@ -1,4 +1,6 @@
-"""Adds of one event loop: those that come while another one is under way go to the server together, in one step."""
+"""Adds of one event loop: those that come while another one is under way go to the server together, in one step.
+
+Shared by the stores that are servers."""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
-from paceline.errors import PacelineError, StoreError
+from paceline.errors import PacelineError, StoreUnavailable
 from paceline.job import NewJob
 from paceline.stores.interface import Inserted
 
@@ -77,7 +79,7 @@ class Adds:
         try:
             inserted = await self._send([job for jobs, _ in calls for job in jobs])
         except Exception as error:
-            if len(calls) == 1 or isinstance(error, StoreError) or not isinstance(error, PacelineError):
+            if len(calls) == 1 or isinstance(error, StoreUnavailable) or not isinstance(error, PacelineError):
                 for _, future in calls:
                     if not future.done():
                         future.set_exception(error)
