@@ -26,17 +26,19 @@ if TYPE_CHECKING:
         SchemaMismatch,
         StoreError,
         StoreUnavailable,
+        WrongArguments,
     )
     from paceline.job import Blocked, Explanation, Job, JobState
     from paceline.lifecycle.pace import LimiterProtocol
     from paceline.lifecycle.run import current_job
-    from paceline.limiter import CompositeLimiter, Limiter, Permit
+    from paceline.limiter import CompositeLimiter, Limiter
     from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, GroupLimits, Limit, Rate, Unlimited
     from paceline.options import Exponential, Group, Unique
     from paceline.queue import Queue, Start
     from paceline.stores import open_store
     from paceline.stores.interface import Store
     from paceline.task import Task
+    from paceline.upkeep.permits import Permit
     from paceline.verdicts import Fail, RateLimited, Retry
     from paceline.worker import Worker
 
@@ -84,6 +86,7 @@ __all__ = [
     "NeverFits",
     "PayloadTooLarge",
     "NotSerializable",
+    "WrongArguments",
     "QueueClosed",
     "JobNotFound",
     "MoveNotAllowed",
@@ -101,15 +104,16 @@ _MODULES = {
     "app": "App LimitState",
     "errors": "ConfigError EnqueueError GroupFull JobCancelled JobFailed JobNotFound LeaseLost MissingExtra "
     "MoveNotAllowed NeverFits NotSerializable PacelineError PayloadTooLarge QueueClosed "
-    "SchemaMismatch StoreError StoreUnavailable",
+    "SchemaMismatch StoreError StoreUnavailable WrongArguments",
     "job": "Blocked Explanation Job JobState",
     "lifecycle.pace": "LimiterProtocol",
     "lifecycle.run": "current_job",
-    "limiter": "CompositeLimiter Limiter Permit",
+    "limiter": "CompositeLimiter Limiter",
     "limits": "AllOf Backoff Concurrency Delay EvenlySpaced GroupLimits Limit Rate Unlimited",
     "options": "Exponential Group Unique",
     "queue": "Queue Start",
     "stores": "open_store",
+    "upkeep.permits": "Permit",
     "stores.interface": "Store",
     "task": "Task",
     "verdicts": "Fail RateLimited Retry",
@@ -121,7 +125,12 @@ _HOMES = {name: f"paceline.{module}" for module, names in _MODULES.items() for n
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(_import_module(_HOMES[name]), name)
+    try:
+        module = _import_module(_HOMES[name])
+    except AttributeError as error:
+        # As an AttributeError it would be taken for "there is no such name", and its cause be hidden.
+        raise ImportError(f"{_HOMES[name]} cannot be imported: {error}", name=_HOMES[name]) from error
+    value: object = getattr(module, name)
     globals()[name] = value
     return value
 

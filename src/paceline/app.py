@@ -6,24 +6,26 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Literal, Never, ParamSpec, Protocol, TypeVar, cast, overload
 
-from paceline.checks import check_count, check_name
+from paceline.checks import check_count, check_name, check_optional_name, check_text
 from paceline.clock import NEVER, from_datetime, to_datetime
 from paceline.durations import Duration, parse_duration
-from paceline.errors import ConfigError, require
+from paceline.errors import ConfigError, refuse_unknown, require
 from paceline.job import Job
 from paceline.lifecycle.actions import StoreActions
 from paceline.lifecycle.declare import Declarations
+from paceline.lifecycle.finish import MAX_RETURNS
 from paceline.lifecycle.run import Isolation
 from paceline.limiter import Limiter
-from paceline.limits import Backoff, Kind, Limit, Unlimited
-from paceline.limits.composite import check_kind
+from paceline.limits import Backoff, GroupLimits, Kind, Limit, Unlimited
+from paceline.limits.composite import check_kind, simplified
 from paceline.options import JobOptions, RetryDelay, Unique
 from paceline.queue import Queue
 from paceline.stores import shared_store
 from paceline.stores.interface import Hold, Override, Store
 from paceline.task import Task
+from paceline.text import MAX_REASON
 from paceline.worker import Worker
 
 P = ParamSpec("P")
@@ -31,6 +33,7 @@ R = TypeVar("R")
 
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 
+WORKER_OPTIONS = "queues, concurrency, workers, limiter, group, lease, max_returns, name or grace"
 FREE_NAMES = ("jobqueue.limiter", "jobqueue.limiter.null")
 """Limiter names that mean "no limit" unless the app declares them."""
 
@@ -66,10 +69,12 @@ class App:
         self, url: str | Store = "memory://", *, namespace: str | None = None, lifespan: Lifespan | None = None
     ) -> None:
         self.store: Store = shared_store(url, namespace=namespace)
-        self._declarations = Declarations(self.store)
+        self._declarations = Declarations(self.store, shares=True)
         self._actions = StoreActions(self._declarations)
         self._lifespan = lifespan
         self._limiters: dict[str, Limiter] = {}
+        self._entered: list[None] = []
+        """One entry for each `async with app` that has not ended: adding and removing needs no lock."""
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -142,6 +147,7 @@ class App:
 
     async def get(self, job_id: str) -> Job[Any] | None:
         """The job of this id, in whatever queue."""
+        check_name(job_id, option="job_id")
         store = await self._declarations.ready()
         found = await store.get([job_id])
         if not found:
@@ -156,12 +162,20 @@ class App:
         concurrency: int = 10,
         workers: int = 1,
         limiter: object = None,
-        **options: Any,
+        group: GroupLimits | None = None,
+        lease: Duration = "30s",
+        max_returns: int = MAX_RETURNS,
+        name: str | None = None,
+        grace: Duration = "25s",
+        **unknown: Never,
     ) -> Worker:
         """A worker for this app's tasks; with `workers=3` three of them in this process, each with its own limiter."""
-        check_count(workers, option="workers")
-        require(options.get("batch") is None, "batch", options.get("batch"), "no batch for tasks: use Worker(handler)")
-        require(not isinstance(queues, str), "queues", queues, "a list of names")
+        batch = cast(dict[str, object], unknown).pop("batch", None)
+        require(batch is None, "batch", batch, "no batch for tasks: use Worker(handler)")
+        refuse_unknown(unknown, "app.worker", WORKER_OPTIONS)
+        workers = check_count(workers, option="workers")
+        named = queues is None or (isinstance(queues, Iterable) and not isinstance(queues, str))
+        require(named, "queues", queues, "a list of names")
         names = sorted({task.queue for task in self.tasks.values()} or {"default"}) if queues is None else list(queues)
         crew = [
             Worker(
@@ -170,9 +184,13 @@ class App:
                 store=self.store,
                 concurrency=concurrency,
                 limiter=limiter,
+                group=group,
+                lease=lease,
+                max_returns=max_returns,
+                name=name,
+                grace=grace,
                 calls=_Calls(self.tasks),
                 declarations=self._declarations,
-                **options,
             )
             for _ in range(workers)
         ]
@@ -188,7 +206,7 @@ class App:
         kind: Kind,
         *,
         queues: Iterable[str] | None = None,
-        tasks: Iterable[str] | None = None,
+        tasks: Iterable[str | Task[Any, Any, Any]] | None = None,
         by: Literal["group"] | None = None,
         overrides: Mapping[str, Kind] | None = None,
         backoff: Backoff | None = None,
@@ -199,13 +217,14 @@ class App:
 
     async def drop_limit(self, name: str) -> bool:
         """Forget a limit; False when there was none."""
+        check_name(name, option="name")
         store = await self._declarations.ready()
         self._declarations.forget(name)
         return await store.drop_limit(name)
 
     def limiter(self, name: str, kind: Kind | None = None, *, backoff: Backoff | None = None) -> Limiter:
         """The limit of this name for any code; declared here when a kind is given."""
-        declared = self._declarations.declared.get(name)
+        declared = self._declarations.declared.get(check_name(name, option="name"))
         if kind is None and declared is None:
             if name in FREE_NAMES:
                 kind = Unlimited()
@@ -222,6 +241,7 @@ class App:
 
     async def limit_state(self, name: str, group: str | None = None) -> LimitState:
         """How full a limit (or its key for a group) is, and who waits."""
+        name, group = check_name(name, option="name"), check_optional_name(group, option="group")
         usage = await (await self._declarations.ready()).usage(name, group)
         return LimitState(
             kind=usage.kind,
@@ -244,16 +264,17 @@ class App:
         """Let nobody start under a limit until a time or for a while; a hold only grows until it is released."""
         require((until is None) != (for_ is None), "until", until, "either until or for_")
         hold = Hold(
-            limit=name,
-            group=group,
+            limit=check_name(name, option="name"),
+            group=check_optional_name(group, option="group"),
             until=None if until is None else from_datetime(until, option="until"),
             for_=None if for_ is None else parse_duration(for_, option="for_"),
-            reason=reason,
+            reason=check_text(reason, option="reason", most=MAX_REASON),
         )
         await (await self._declarations.ready()).hold([hold])
 
     async def release(self, name: str, *, group: str | None = None) -> None:
         """Lift the hold of a limit."""
+        name, group = check_name(name, option="name"), check_optional_name(group, option="group")
         await (await self._declarations.ready()).release(name, group)
 
     async def override(
@@ -266,13 +287,13 @@ class App:
         expires: Duration | datetime | None = None,
     ) -> None:
         """An operator's numbers: they win over what code declares until lifted (`kind=None`) or expired."""
+        name, group = check_name(name, option="name"), check_optional_name(group, option="group")
+        reason = check_text(reason, option="reason", most=MAX_REASON)
         store = await self._declarations.ready()
         if kind is None:
             await store.lift(name, group)
             return
-        check_kind(kind, option="kind")
-        if group is not None:
-            check_name(group, option="group")
+        kind = simplified(check_kind(kind, option="kind"))
         at = from_datetime(expires, option="expires") if isinstance(expires, datetime) else None
         after = parse_duration(expires, option="expires") if expires is not None and at is None else None  # type: ignore[arg-type]
         await store.override(Override(limit=name, kind=kind, group=group, reason=reason, expires_at=at), after)
@@ -280,16 +301,27 @@ class App:
     # life
 
     async def close(self) -> None:
-        """Accept no more jobs through this app and let go of the store."""
-        self._declarations.closed = True
-        await self.store.close()
+        """Accept no more jobs through this app and let go of the store, until the app is entered again."""
+        self._entered.clear()
+        await self._declarations.close()
 
     async def __aenter__(self) -> App:
-        await self._declarations.ready()
+        """Open the app, any number of times; blocks may lie in each other, and the last one to end closes it."""
+        if self._declarations.closed:
+            self._declarations.reopen()
+        self._entered.append(None)
+        try:
+            await self._declarations.ready()
+        except BaseException:
+            self._entered.pop()
+            raise
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self.close()
+        if self._entered:
+            self._entered.pop()
+        if not self._entered:
+            await self.close()
 
 
 class _Calls(Mapping[str, Any]):

@@ -95,7 +95,7 @@ def _microseconds(value: object) -> int:
     if isinstance(value, float):
         return _from_float(value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return value * SECOND
+        return int.__int__(value) * SECOND
     return _NOT_A_DURATION
 
 

@@ -7,6 +7,7 @@ PacelineError
 │   ├── NeverFits          the cost is above a limit's maximum: the job could never start
 │   ├── PayloadTooLarge    the encoded data is larger than the store accepts
 │   ├── NotSerializable    the data cannot be written as JSON
+│   ├── WrongArguments     the call does not fit the task's parameters and their annotations; also a TypeError
 │   └── QueueClosed        the queue (or its app) was closed
 ├── JobNotFound            no job has this id
 ├── MoveNotAllowed         the job's state does not allow this, e.g. promoting a finished job
@@ -21,7 +22,10 @@ PacelineError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
+
+from paceline.text import show
 
 
 class PacelineError(Exception):
@@ -76,20 +80,27 @@ class NeverFits(EnqueueError):
 class PayloadTooLarge(EnqueueError):
     """The encoded data is larger than the configured maximum."""
 
-    def __init__(self, size: int, maximum: int) -> None:
+    def __init__(self, size: int, maximum: int, what: str = "data") -> None:
+        verb = "return" if what == "result" else "pass"
         super().__init__(
-            f"the job's data is {size} bytes as JSON and the maximum is {maximum}; "
-            "store the data elsewhere and pass a reference, or open the store with a larger max_payload"
+            f"the job's {what} is {size} bytes as JSON and the maximum is {maximum}; "
+            f"store it elsewhere and {verb} a reference, or raise the maximum: with "
+            f"?max_payload={2 * size} in the URL of the store, or open_store(url, max_payload={2 * size})"
         )
         self.size = size
         self.maximum = maximum
+        self.what = what
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.size, self.maximum)
+        return type(self), (self.size, self.maximum, self.what)
 
 
 class NotSerializable(EnqueueError):
     """The data cannot be written as JSON."""
+
+
+class WrongArguments(EnqueueError, TypeError):
+    """The call does not fit the task's function: its parameters, or the types they are annotated with."""
 
 
 class QueueClosed(EnqueueError):
@@ -108,16 +119,22 @@ class JobNotFound(PacelineError):
 
 
 class MoveNotAllowed(PacelineError):
-    """The job's state does not allow what was asked."""
+    """The job's state does not allow what was asked, or another live job has its unique key (`holder`)."""
 
-    def __init__(self, job_id: str, state: str, wanted: str) -> None:
-        super().__init__(f"job {job_id!r} is {state}: it cannot be moved by {str(wanted)!r} from there")
+    def __init__(self, job_id: str, state: str, wanted: str, holder: str | None = None) -> None:
+        text = f"job {job_id!r} is {state}: it cannot be moved by {str(wanted)!r} from there"
+        if holder is not None:
+            text = (
+                f"job {job_id!r} cannot be retried: job {holder!r} has its unique key; cancel that one, or let it end"
+            )
+        super().__init__(text)
         self.job_id = job_id
         self.state = state
         self.wanted = wanted
+        self.holder = holder
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.job_id, self.state, self.wanted)
+        return type(self), (self.job_id, self.state, self.wanted, self.holder)
 
 
 class JobFailed(PacelineError):
@@ -180,7 +197,13 @@ class MissingExtra(PacelineError):
         return type(self), (self.extra, self.needed_for)
 
 
+def refuse_unknown(unknown: Mapping[str, object], where: str, expected: str) -> None:
+    """Raise `ConfigError` when options were given that nobody knows, misspelt ones as a rule."""
+    for option, value in unknown.items():
+        raise ConfigError(f"{where} has no option {option!r}; expected {expected}", option=option, value=value)
+
+
 def require(condition: bool, option: str, value: Any, expected: str) -> None:
     """Raise `ConfigError` unless the condition holds: every validation speaks with this one sentence."""
     if not condition:
-        raise ConfigError(f"{option}={value!r} is wrong: expected {expected}", option=option, value=value)
+        raise ConfigError(f"{option}={show(value)} is wrong: expected {expected}", option=option, value=value)

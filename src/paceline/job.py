@@ -11,8 +11,9 @@ import msgspec
 
 from paceline import codec
 from paceline.clock import Micros, to_datetime
-from paceline.durations import Duration, parse_duration
+from paceline.durations import Duration, format_duration, parse_duration
 from paceline.errors import JobCancelled, JobFailed, JobNotFound, require
+from paceline.text import MAX_LINE, MAX_MESSAGE, clean
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -123,7 +124,10 @@ class NewJob(msgspec.Struct, frozen=True):
 
 
 class Blocked(msgspec.Struct, frozen=True):
-    """One limit that refuses a job: how full it is, and until when (None: until something finishes)."""
+    """One limit that refuses a job: how full it is, and until when.
+
+    None: until something finishes, or for good, where the job costs more than the limit ever allows.
+    """
 
     limit: str
     used: int
@@ -168,13 +172,14 @@ class Progress(float):
 class Job(Generic[R_co]):
     """A snapshot of one job. `await job.refresh()` reads it anew, `await job.result()` waits for its end."""
 
-    __slots__ = ("_actions", "_data", "_record", "_result_type")
+    __slots__ = ("_actions", "_data", "_record", "_result_type", "_stopped")
 
     def __init__(self, record: JobRecord, actions: JobActions, result_type: Any = None) -> None:
         self._record = record
         self._actions = actions
         self._result_type = result_type
         self._data: Any = _UNREAD
+        self._stopped = False
 
     def __repr__(self) -> str:
         group = f" group={self.group!r}" if self.group is not None else ""
@@ -285,12 +290,19 @@ class Job(Generic[R_co]):
 
     @property
     def cancelled(self) -> bool:
-        """True once somebody asked for it to be cancelled: for handlers in threads, which must look themselves."""
-        return self._record.cancel_asked or self._record.state is CANCELLED
+        """True once its handler is to end: for handlers in threads, which must look themselves.
 
-    def mark_cancelled(self) -> None:
-        """The worker was told that somebody cancelled this job: `job.cancelled` says so from now on."""
-        self._record = msgspec.structs.replace(self._record, cancel_asked=True)
+        It was cancelled, ran longer than its timeout, its worker stops (and the grace is over), or its lease is lost.
+        """
+        return self._stopped or self._record.cancel_asked or self._record.state is CANCELLED
+
+    def mark_stopped(self) -> None:
+        """The worker wants this handler to end: `job.cancelled` is true from now on, whatever is read anew."""
+        self._stopped = True
+
+    def renew(self, record: JobRecord) -> None:
+        """The run goes on under another lease: what it writes from now on is proven by the new fence."""
+        self._record = msgspec.structs.replace(record, progress=self._record.progress, message=self._record.message)
 
     async def refresh(self) -> Job[R_co]:
         """Read the job anew; `JobNotFound` when it is gone."""
@@ -305,7 +317,7 @@ class Job(Generic[R_co]):
         limit = None if timeout is None else parse_duration(timeout, option="timeout", zero=True)
         record = await self._actions.finished(self.id, limit)
         if record is None:
-            raise TimeoutError(f"job {self.id!r} did not finish within {timeout}; it goes on")
+            raise TimeoutError(f"job {self.id!r} did not finish within {format_duration(limit or 0)}; it goes on")
         self._record = record
         if record.state is FAILED:
             raise JobFailed(self.id, record.error)
@@ -317,12 +329,14 @@ class Job(Generic[R_co]):
         """Write the progress (0 to 100); `LeaseLost` when the job is no longer this worker's."""
         number = isinstance(percent, int | float) and not isinstance(percent, bool) and 0 <= percent <= 100
         require(number, "percent", percent, "a number from 0 to 100")
+        percent = percent if type(percent) is int else float(percent)
+        message = None if message is None else clean(message, MAX_MESSAGE)
         await self._actions.note(self._record, percent, message, None)
         self._record = msgspec.structs.replace(self._record, progress=percent, message=message)
 
     async def log(self, text: str) -> None:
-        """Add a line to the job's log."""
-        await self._actions.note(self._record, None, None, str(text))
+        """Add a line to the job's log, which keeps its last 1,000 lines and 64 KiB."""
+        await self._actions.note(self._record, None, None, clean(text, MAX_LINE))
 
     def progress_sync(self, percent: float, message: str | None = None) -> None:
         """`progress` for plain handlers."""

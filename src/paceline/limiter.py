@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import threading
+import logging
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -12,102 +11,23 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any
 
-from paceline.checks import check_count, check_name
+from paceline.checks import check_count, check_name, check_optional_name
 from paceline.clock import NEVER, SECOND, Micros, from_datetime, to_datetime
 from paceline.durations import Duration, parse_duration
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, StoreUnavailable, require
+from paceline.forks import reset_when_forked
 from paceline.lifecycle.declare import Declarations
-from paceline.lifecycle.pace import LimiterProtocol, check_limiter
+from paceline.lifecycle.outage import Outage
+from paceline.lifecycle.pace import SIX, HasParts, LimiterProtocol, Parts, check_limiter, is_cancellation, parts_of
+from paceline.lifecycle.tell import log_failed
 from paceline.limits import Backoff, Kind, Limit, Unlimited
 from paceline.limits.composite import check_kind
-from paceline.options import new_id
+from paceline.options import new_permit_id
 from paceline.stores import shared_store
-from paceline.stores.interface import Extended, Grant, Hold, Lease, Store, Target
-from paceline.upkeep.heartbeat import Heartbeat
+from paceline.stores.interface import Grant, Hold, Store, Target
+from paceline.upkeep.permits import FREE, LEASE, Permit, keeper_of
 
-LEASE: Micros = 30 * SECOND
-"""A permit's slot comes back this long after its process died."""
-
-# Permits are named by the process and a number: unique over processes, and cheap to make.
-_new_permit_id = map(f"permit:{new_id()}:{{}}".format, itertools.count()).__next__
-
-
-class Permit:
-    """The right to have started. `await permit.release()`, or `async with permit:`, frees its slot."""
-
-    __slots__ = ("_id", "_keeper")
-
-    def __init__(self, permit_id: str, keeper: _Keeper | None) -> None:
-        self._id = permit_id
-        self._keeper = keeper
-
-    async def release(self) -> None:
-        """Free the slot; twice is once. What was counted as a start stays counted."""
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await keeper.give_back(self._id)
-
-    async def __aenter__(self) -> Permit:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.release()
-
-
-_FREE = Permit("", None)
-
-
-class _Keeper:
-    """Renews the permits that this process holds in one store, while it holds any."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._held: dict[str, None] = {}
-        self._heartbeat: Heartbeat | None = None
-        self._idle_beats = 0
-        self._lock = threading.Lock()
-
-    def keep(self, permit_id: str) -> None:
-        with self._lock:
-            self._held[permit_id] = None
-            self._idle_beats = 0
-            if self._heartbeat is None:
-                name = f"permits:{new_id()}"
-                self._heartbeat = Heartbeat(self._store, name, LEASE, self._leases, self._heard, lambda: None)
-                self._heartbeat.start()
-
-    async def give_back(self, permit_id: str) -> None:
-        self._held.pop(permit_id, None)
-        await self._store.give_back([permit_id])
-        if not self._held and self._store.clock.virtual:
-            self._end()
-
-    def _leases(self) -> list[Lease]:
-        """Asked at every beat, from its thread; a keeper that holds nothing for two beats ends."""
-        with self._lock:
-            self._idle_beats = 0 if self._held else self._idle_beats + 1
-            if self._idle_beats >= 2:
-                self._end()
-            return [Lease(permit_id, 0) for permit_id in self._held]
-
-    def _end(self) -> None:
-        heartbeat, self._heartbeat = self._heartbeat, None
-        if heartbeat is not None:
-            heartbeat.end()
-
-    def _heard(self, heard: Extended) -> None:
-        for permit_id in heard.lost:
-            self._held.pop(permit_id, None)
-
-
-_keepers: weakref.WeakKeyDictionary[Store, _Keeper] = weakref.WeakKeyDictionary()
-
-
-def _keeper(store: Store) -> _Keeper:
-    keeper = _keepers.get(store)
-    if keeper is None:
-        keeper = _keepers[store] = _Keeper(store)
-    return keeper
+log = logging.getLogger("paceline.limits")
 
 
 class Acquiring:
@@ -137,13 +57,25 @@ class _Acquires:
 
     declarations: Declarations
     _lines: weakref.WeakValueDictionary[Any, asyncio.Lock]
+    _outage: Outage
 
     def _permit(self, store: Store, permit_id: str, grant: Grant) -> Permit:
         """The permit of a grant; one that holds no slot has nothing to give back."""
         if not grant.leased:
-            return _FREE
-        _keeper(store).keep(permit_id)
-        return Permit(permit_id, _keeper(store))
+            return FREE
+        keeper_of(store).keep(permit_id)
+        return Permit(permit_id, keeper_of(store))
+
+    async def _grant(self, store: Store, targets: tuple[Target, ...], permit_id: str, **how: bool) -> Grant:
+        """Ask the store. Whoever is cancelled meanwhile, or gets no answer, may hold a slot: it is given back."""
+        try:
+            grant = await store.acquire(targets, permit_id, LEASE, **how)
+        except BaseException as error:
+            if not isinstance(error, ConfigError):
+                keeper_of(store).give_back_later(permit_id)
+            raise
+        log_failed(grant.failed)
+        return grant
 
     async def _wait_for_permit(self, targets: tuple[Target, ...], timeout: Micros | None) -> Permit:
         store = await self.declarations.ready()
@@ -154,22 +86,33 @@ class _Acquires:
         if not await _locked_before(line, deadline, store):
             raise TimeoutError("no permit within the timeout; nothing was charged")
         listener = store.listen(())
-        permit_id = _new_permit_id()
+        permit_id = new_permit_id()
         grant = None
         try:
             while True:
                 listener.event.clear()
-                grant = await store.acquire(targets, permit_id, LEASE, waits=True)
-                if grant.granted:
-                    return self._permit(store, permit_id, grant)
-                if clock.now() >= deadline:
-                    raise TimeoutError("no permit within the timeout; nothing was charged")
-                await clock.wait(listener.event, min(grant.until, deadline, clock.now() + LEASE))
+                grant = None
+                try:
+                    grant = await self._grant(store, targets, permit_id, waits=True)
+                except StoreUnavailable as error:
+                    if clock.now() >= deadline or self.declarations.closed:
+                        raise
+                    # It may have been granted, and is given back: the next try has a name of its own.
+                    permit_id, until = new_permit_id(), self._outage.failed(error, clock.now())
+                else:
+                    if self._outage.lasts:
+                        self._outage.worked(clock.now())
+                    if grant.granted:
+                        return self._permit(store, permit_id, grant)
+                    if clock.now() >= deadline:
+                        raise TimeoutError("no permit within the timeout; nothing was charged")
+                    until = grant.until
+                await clock.wait(listener.event, min(until, deadline, clock.now() + LEASE))
         finally:
             listener.close()
             line.release()
             if grant is not None and not grant.granted:
-                await store.give_back([permit_id])
+                await keeper_of(store).give_back(permit_id)
 
 
 async def _locked_before(line: asyncio.Lock, deadline: Micros, store: Store) -> bool:
@@ -197,7 +140,7 @@ def _give_up(taking: asyncio.Future[Any], line: asyncio.Lock) -> None:
         taking.cancel()
 
 
-class Limiter(_Acquires):
+class Limiter(_Acquires, HasParts):
     """A named limit for any code: `async with limiter.acquire(): ...`.
 
     The same name is the same counter as the limit of that name, in every process that shares the store.
@@ -215,33 +158,54 @@ class Limiter(_Acquires):
         self.name = check_name(name, option="name")
         self.declarations = declarations or Declarations(shared_store(store))
         self._lines = weakref.WeakValueDictionary()
+        self._outage = Outage(
+            log,
+            f"limiter {name!r} cannot ask; it goes on when the store is back",
+            f"limiter {name!r}: the store is back",
+        )
         self._started: deque[str] = deque()
-        self._unit = (Target(name),)
+        self._unit = (Target(self.name),)
         self._spare_id = ""
         self._unlimited = isinstance(kind, Unlimited)
+        reset_when_forked(self)
         declared = self.declarations.declared.get(name)
         if self._unlimited and declared is not None and declared.kind != kind:
             raise ConfigError(f"limit {name!r} is declared as {declared!r}, not as {kind!r}", option="kind", value=kind)
+        self._own: Limit | None = None
         if kind is not None and not self._unlimited:
-            self.declarations.add(Limit.for_code(name, check_kind(kind, option="kind"), backoff))
+            self._own = self.declarations.add(Limit.for_code(name, check_kind(kind, option="kind"), backoff))
 
     def __repr__(self) -> str:
         return f"<Limiter {self.name!r}>"
 
-    def limits_in(self, store: Store) -> tuple[str, ...] | None:
-        """The limits of this store it stands for: a claim on that store checks them itself."""
+    def forked(self) -> None:
+        """Permits that were taken, and the id of the next one, are the parent's."""
+        self._spare_id, self._started = "", deque()
+
+    def parts_in(self, store: Store) -> Parts:
+        """A claim on the store of its limit decides it; for any other store it is an object like a user's own."""
         if self._unlimited:
-            return ()
-        return (self.name,) if store is self.declarations.store else None
+            return Parts()
+        return Parts(named=(self,)) if store is self.declarations.store else Parts(own=(self,))
 
     async def write_declarations(self) -> None:
         """Make sure the store knows the limit."""
         await self.declarations.ready()
 
+    async def declare_again(self) -> bool:
+        """Somebody dropped the limit: what this program declares of it holds. False when it declares nothing."""
+        if self._unlimited or not self.declarations.restate(self.name, self._own):
+            return False
+        await self.declarations.ready()
+        return True
+
     # permits
 
     def acquire(self, cost: int = 1, *, group: str | None = None, timeout: Duration | None = None) -> Acquiring:
-        """Wait exactly as long as needed; `TimeoutError` when that is too long, and nothing is charged."""
+        """Wait exactly as long as needed; `TimeoutError` when that is too long, and nothing is charged.
+
+        A store that goes away is waited for; one that is still away when the timeout is over is a `StoreUnavailable`.
+        """
         limit = None if timeout is None else parse_duration(timeout, option="timeout", zero=True)
         return Acquiring(self, self._targets(cost, group), limit)
 
@@ -249,23 +213,22 @@ class Limiter(_Acquires):
         """A permit, or None when refused; nothing is charged then."""
         targets = self._unit if cost == 1 and group is None and cost is not True else self._targets(cost, group)
         if self._unlimited:
-            return _FREE
+            return FREE
         declarations = self.declarations
         if declarations.waiting:
             await declarations.ready()
         store = declarations.store
         # A name that is not used is kept: making one costs as much as a refusal.
-        permit_id, self._spare_id = self._spare_id or _new_permit_id(), ""
-        grant = await store.acquire(targets, permit_id, LEASE)
+        permit_id, self._spare_id = self._spare_id or new_permit_id(), ""
+        grant = await self._grant(store, targets, permit_id)
         if grant.leased:
             return self._permit(store, permit_id, grant)
         self._spare_id = permit_id
-        return _FREE if grant.granted else None
+        return FREE if grant.granted else None
 
     def _targets(self, cost: int, group: str | None) -> tuple[Target, ...]:
-        check_count(cost, option="cost")
-        if group is not None:
-            check_name(group, option="group")
+        cost = check_count(cost, option="cost")
+        group = check_optional_name(group, option="group")
         return () if self._unlimited else (Target(self.name, group, cost),)
 
     # the six methods
@@ -279,16 +242,16 @@ class Limiter(_Acquires):
         if self._unlimited:
             return
         store = await self.declarations.ready()
-        permit_id = _new_permit_id()
-        grant = await store.acquire(self._unit, permit_id, LEASE, force=True)
+        permit_id = new_permit_id()
+        grant = await self._grant(store, self._unit, permit_id, force=True)
         if grant.leased:
-            _keeper(store).keep(permit_id)
+            keeper_of(store).keep(permit_id)
             self._started.append(permit_id)
 
     async def record_job_completion(self) -> None:
         """Free the oldest start recorded by this object; without one nothing happens."""
         if self._started:
-            await _keeper(self.declarations.store).give_back(self._started.popleft())
+            await keeper_of(self.declarations.store).give_back(self._started.popleft())
 
     async def get_next_available_time(self) -> datetime:
         """When the next start is admitted; now if free. A slot that is taken is looked for again in a second."""
@@ -317,11 +280,12 @@ class Limiter(_Acquires):
         return await (await self.declarations.ready()).usage(self.name, None)
 
 
-class CompositeLimiter:
+class CompositeLimiter(HasParts):
     """Several limiters at once: all must agree, the latest next time wins. `add_limiter` works at run time."""
 
     def __init__(self, limiters: Iterable[LimiterProtocol] = ()) -> None:
         self._limiters: list[LimiterProtocol] = []
+        require(isinstance(limiters, Iterable), "limiters", limiters, "a list of limiters")
         for limiter in limiters:
             self.add_limiter(limiter)
 
@@ -330,25 +294,21 @@ class CompositeLimiter:
 
     def add_limiter(self, limiter: LimiterProtocol) -> None:
         """One more that must agree, from now on."""
-        if limiter is self:
+        if limiter is self or (isinstance(limiter, CompositeLimiter) and limiter._contains(self)):
             raise ConfigError("limiter: a CompositeLimiter cannot be part of itself", option="limiter", value=limiter)
         self._limiters.append(check_limiter(limiter, option="limiter"))
 
-    def limits_in(self, store: Store) -> tuple[str, ...] | None:
-        """The limits of this store it is made of, or None when a part is something else."""
-        names: list[str] = []
-        for limiter in self._limiters:
-            of_part = getattr(limiter, "limits_in", None)
-            found = None if of_part is None else of_part(store)
-            if found is None:
-                return None
-            names.extend(found)
-        return tuple(dict.fromkeys(names))
+    def _contains(self, other: CompositeLimiter) -> bool:
+        inner = [limiter for limiter in self._limiters if isinstance(limiter, CompositeLimiter)]
+        return any(limiter is other or limiter._contains(other) for limiter in inner)
 
-    async def write_declarations(self) -> None:
-        """Make sure the store knows the limits it is made of."""
-        for limiter in self._limiters:
-            await limiter.write_declarations()  # type: ignore[attr-defined]  # only asked of those that live in a store
+    def parts_in(self, store: Store) -> Parts:
+        """The parts of all its limiters; a subclass with other rules is asked as a whole where it is asked at all."""
+        parts = [parts_of(limiter, store) for limiter in self._limiters]
+        own = tuple(each for part in parts for each in part.own)
+        if own and any(getattr(type(self), name) is not getattr(CompositeLimiter, name) for name in SIX):
+            return Parts(own=(self,))
+        return Parts(tuple(each for part in parts for each in part.named), own)
 
     async def can_proceed(self) -> bool:
         """True when every part says so; the first refusal ends the question."""
@@ -358,14 +318,12 @@ class CompositeLimiter:
         return True
 
     async def record_job_start(self) -> None:
-        """Tell every part."""
-        for limiter in self._limiters:
-            await limiter.record_job_start()
+        """Notify every part."""
+        await self._each("record_job_start")
 
     async def record_job_completion(self) -> None:
-        """Tell every part."""
-        for limiter in self._limiters:
-            await limiter.record_job_completion()
+        """Notify every part."""
+        await self._each("record_job_completion")
 
     async def get_next_available_time(self) -> datetime:
         """The latest of the parts' times; now when there are none."""
@@ -373,12 +331,25 @@ class CompositeLimiter:
         return max(times, default=datetime.now().astimezone())
 
     async def set_next_available_time(self, when: datetime) -> None:
-        """Tell every part."""
+        """Pass it on to every part."""
         from_datetime(when, option="when")
-        for limiter in self._limiters:
-            await limiter.set_next_available_time(when)
+        await self._each("set_next_available_time", when)
 
     async def clear(self) -> None:
         """Clear every part."""
-        for limiter in self._limiters:
-            await limiter.clear()
+        await self._each("clear")
+
+    async def _each(self, method: str, *values: object) -> None:
+        """Call every part, whatever another one raises; then the errors are the caller's."""
+        errors: list[BaseException] = []
+        for limiter in tuple(self._limiters):
+            try:
+                await getattr(limiter, method)(*values)
+            except (Exception, asyncio.CancelledError) as error:
+                if is_cancellation(error):
+                    raise
+                errors.append(error)
+        if len(errors) > 1:
+            raise BaseExceptionGroup(f"{len(errors)} limiters failed in {method}", errors)
+        if errors:
+            raise errors[0]

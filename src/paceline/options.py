@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -11,11 +12,13 @@ from functools import partial
 from typing import Any, TypeAlias, TypedDict
 
 from paceline import codec
-from paceline.checks import check_count, check_flag, check_name
+from paceline.checks import check_count, check_flag, check_name, check_optional_name, plain_int
 from paceline.clock import Micros, from_datetime
 from paceline.durations import Duration, format_duration, parse_duration
 from paceline.errors import ConfigError, require
+from paceline.forks import in_child
 from paceline.job import Backoff, NewJob
+from paceline.text import describe, show
 
 DAY = 86_400 * 1_000_000
 KEEP = 7 * DAY
@@ -31,9 +34,9 @@ class Group:
     max_size: int | None = None
 
     def __post_init__(self) -> None:
-        check_name(self.id, option="group")
+        object.__setattr__(self, "id", check_name(self.id, option="group"))
         if self.max_size is not None:
-            check_count(self.max_size, option="max_size")
+            object.__setattr__(self, "max_size", check_count(self.max_size, option="max_size"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,7 @@ class Unique:
     ttl: Duration | None = None
 
     def __post_init__(self) -> None:
-        if self.key is not None:
-            check_name(self.key, option="unique.key")
+        object.__setattr__(self, "key", check_optional_name(self.key, option="unique.key"))
         if self.ttl is not None:
             parse_duration(self.ttl, option="unique.ttl")
 
@@ -98,9 +100,17 @@ class JobOptions(TypedDict, total=False):
 OPTION_NAMES = frozenset(JobOptions.__annotations__)
 
 
-def new_job(queue: str, task: str, data: Any, options: JobOptions, *, max_payload: int = codec.MAX_PAYLOAD) -> NewJob:
-    """Check everything and build the record; nothing was stored when this raises."""
-    body = codec.encode(data, maximum=max_payload)
+def new_job(
+    queue: str,
+    task: str,
+    data: Any,
+    options: JobOptions,
+    *,
+    max_payload: int = codec.MAX_PAYLOAD,
+    checked: bool = False,
+) -> NewJob:
+    """Check everything and build the record; nothing was stored when this raises. `checked`: the data has been."""
+    body = codec.encode(data, maximum=max_payload, checked=checked)
     fields: dict[str, Any] = {"keep": KEEP} if not options else _fields(task, body, options)
     if "id" not in fields:
         fields["id"], fields["fresh"] = new_id(), True
@@ -146,8 +156,18 @@ def check_retry_delay(value: RetryDelay | None, attempts: int) -> Backoff | None
         return value.record
     if callable(value):
         numbers = range(1, min(attempts, MAX_LISTED_DELAYS + 1)) or range(1, 2)
-        return Backoff(delays=tuple(parse_duration(value(n), option=f"retry_delay({n})", zero=True) for n in numbers))
+        return Backoff(delays=tuple(_delay_before(value, n) for n in numbers))
     return Backoff(delays=(parse_duration(value, option="retry_delay", zero=True),))
+
+
+def _delay_before(function: Callable[[int], Duration], attempt: int) -> Micros:
+    try:
+        delay = function(attempt)
+    except Exception as error:  # also one that takes no number, or more than one
+        expected = "a function that takes the number of the failed attempt and gives a duration"
+        why = f"retry_delay={show(function)} is wrong: expected {expected}; for {attempt} it raised {describe(error)}"
+        raise ConfigError(why, option="retry_delay", value=function) from error
+    return parse_duration(delay, option=f"retry_delay({attempt})", zero=True)
 
 
 _last_id = 0
@@ -166,13 +186,21 @@ def new_id() -> str:
     return f"{head[:8]}-{head[8:12]}-7{head[12:]}-{tail[:4]}-{tail[4:]}"
 
 
+@in_child
 def _reseed() -> None:
     """A forked child must not repeat its parent's ids."""
-    global _ID_TAIL
+    global _ID_TAIL, _process
     _ID_TAIL = int.from_bytes(os.urandom(8), "big")
+    _process = new_id()
 
 
-os.register_at_fork(after_in_child=_reseed)
+_process = new_id()
+_numbers = itertools.count()
+
+
+def new_permit_id() -> str:
+    """Permits are named by the process and a number: unique over processes, and cheap to make."""
+    return f"permit:{_process}:{next(_numbers)}"
 
 
 def _due(delay: Duration | None, at: datetime | None) -> tuple[Micros, Micros | None]:
@@ -191,9 +219,10 @@ def _optional_duration(value: Duration | None, *, option: str) -> Micros | None:
 
 
 def _check_priority(value: object) -> int:
-    valid = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= 2**31 - 1
+    number = plain_int(value)
+    valid = number is not None and abs(number) <= 2**31 - 1
     require(valid, "priority", value, "a whole number (lower goes first)")
-    return value  # type: ignore[return-value]  # checked in the line above
+    return number  # type: ignore[return-value]  # checked in the line above
 
 
 def _check_cost(cost: Any) -> int | dict[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Unpack, cast
 
 import msgspec
 
-from paceline.checks import check_count, check_flag, check_name
+from paceline.checks import check_count, check_flag, check_name, check_optional_name
 from paceline.clock import from_datetime, to_datetime
 from paceline.durations import Duration, parse_duration
 from paceline.errors import ConfigError, QueueClosed, require
@@ -21,6 +21,7 @@ from paceline.limits.composite import check_kind
 from paceline.options import JobOptions, new_job
 from paceline.stores import shared_store
 from paceline.stores.interface import Filter, Store
+from paceline.text import show
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -74,6 +75,7 @@ class Queue:
     ) -> list[Job[Any]]:
         """Add many jobs, all or none: `[("deliver", data), ("deliver", data, {"delay": "5m"})]`."""
         self._check_open()
+        require(isinstance(jobs, Iterable), "jobs", jobs, "a list of (task, data) or (task, data, options)")
         maximum = self.store.max_payload
         new = [new_job(self.name, *_parts(item), max_payload=maximum) for item in jobs]
         return await enqueue(self._declarations, new, within=within) if new else []
@@ -82,6 +84,7 @@ class Queue:
 
     async def get(self, job_id: str) -> Job[Any] | None:
         """The job of this id in this queue, or None."""
+        check_name(job_id, option="job_id")
         store = await self._declarations.ready()
         found = await store.get([job_id])
         return Job(found[0], self._actions) if found and found[0].queue == self.name else None
@@ -99,10 +102,10 @@ class Queue:
         wanted = Filter(
             queue=self.name,
             state=None if state is None else _state(state),
-            task=task,
-            group=group,
+            task=check_optional_name(task, option="task"),
+            group=check_optional_name(group, option="group"),
             limit=check_count(limit, option="limit"),
-            after=after.id if isinstance(after, Job) else after,
+            after=after.id if isinstance(after, Job) else check_optional_name(after, option="after"),
         )
         store = await self._declarations.ready()
         return [Job(record, self._actions) for record in await store.find(wanted)]
@@ -119,7 +122,7 @@ class Queue:
 
     async def explain(self, job_id: str) -> Explanation:
         """Why a job waits: which limits refuse it, how full they are, who is ahead, the earliest start."""
-        return await self._actions.explain(job_id)
+        return await self._actions.explain(check_name(job_id, option="job_id"))
 
     # managing
 
@@ -161,22 +164,21 @@ class Queue:
 
     async def _set_paused(self, task: str | None, group: str | None, paused: bool) -> None:
         require(task is None or group is None, "group", group, "a task or a group, not both at once")
-        if task is not None:
-            check_name(task, option="task")
-        if group is not None:
-            check_name(group, option="group")
+        task, group = check_optional_name(task, option="task"), check_optional_name(group, option="group")
         await (await self._declarations.ready()).pause(self.name, task, group, paused)
 
     def _check_open(self) -> None:
-        if self._closed or self._declarations.closed:
+        if self._closed:
             raise QueueClosed(f"queue {self.name!r} is closed; make a new Queue to add jobs")
+        if self._declarations.closed:
+            raise QueueClosed(f"the app of queue {self.name!r} is closed; enter it again with `async with app`")
 
 
 def _as_limits(queue: str, limits: Iterable[Limit | Kind]) -> list[Limit]:
     """Limits as given; bare kinds together are the limit `queue:<name>`."""
     if isinstance(limits, Limit) or not isinstance(limits, Iterable):
         raise ConfigError(
-            f"limits={limits!r} is wrong: expected a list of limits or kinds", option="limits", value=limits
+            f"limits={show(limits)} is wrong: expected a list of limits or kinds", option="limits", value=limits
         )
     given = list(limits)
     kinds = [check_kind(limit, option="limits") for limit in given if not isinstance(limit, Limit)]
@@ -189,15 +191,19 @@ def _as_limits(queue: str, limits: Iterable[Limit | Kind]) -> list[Limit]:
 def _parts(item: object) -> tuple[str, Any, JobOptions]:
     if not isinstance(item, tuple) or len(item) not in (2, 3):
         raise ConfigError(
-            f"jobs: {item!r} is wrong: expected (task, data) or (task, data, options)", option="jobs", value=item
+            f"jobs: {show(item)} is wrong: expected (task, data) or (task, data, options)", option="jobs", value=item
         )
     task, data = item[:2]
-    return task, data, cast(JobOptions, dict(item[2]) if len(item) == 3 else {})
+    options = item[2] if len(item) == 3 else {}
+    require(isinstance(options, Mapping), "options", options, "a mapping of job options, such as {'delay': '5m'}")
+    return task, data, cast(JobOptions, dict(options))
 
 
 def _state(name: str) -> JobState:
     try:
-        return JobState(name)
+        return JobState(name if isinstance(name, str) else "")
     except ValueError:
-        expected = ", ".join(JobState)
-        raise ConfigError(f"state={name!r} is wrong: expected one of {expected}", option="state", value=name) from None
+        expected = ", ".join(state for state in JobState if state is not JobState.WAITING_CHILDREN)
+        raise ConfigError(
+            f"state={show(name)} is wrong: expected one of {expected}", option="state", value=name
+        ) from None

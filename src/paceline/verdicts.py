@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
+from paceline.checks import check_optional_name
 from paceline.clock import Micros, from_datetime
 from paceline.durations import Duration, parse_duration
 from paceline.errors import ConfigError, require
+from paceline.text import show, text_of
 
 
 class Verdict(Exception):
@@ -27,9 +29,7 @@ class RateLimited(Verdict):
 
     def __init__(self, retry_after: Duration | None = None, *, limit: str | None = None) -> None:
         self.retry_after: Micros | None = None if retry_after is None else _wait(retry_after, option="retry_after")
-        if limit is not None:
-            require(isinstance(limit, str) and limit != "", "limit", limit, "the name of a limit")
-        self.limit = limit
+        self.limit = check_optional_name(limit, option="limit")
         super().__init__("rate limited by the service" + (f", limit {limit!r}" if limit else ""))
 
     @classmethod
@@ -43,7 +43,12 @@ class RateLimited(Verdict):
         """Read the time to wait from a response; headers that make no sense are ignored with a warning."""
         from paceline.feedback import parse
 
-        signal = parse(status, headers, now=time.time())
+        require(isinstance(status, int), "status", status, "the status of a response, such as 429")
+        try:
+            signal = parse(status, headers, now=time.time())
+        except (TypeError, ValueError) as error:
+            expected = "a mapping of headers, or pairs of a name and a value"
+            raise ConfigError(f"headers={show(headers)} is wrong: expected {expected}", option="headers") from error
         return cls(signal.retry_after, limit=limit)
 
 
@@ -53,19 +58,19 @@ class Retry(Verdict):
     def __init__(self, after: Duration | None = None, *, at: datetime | None = None, reason: str | None = None) -> None:
         if after is not None and at is not None:
             raise ConfigError(
-                f"Retry(after={after!r}, at={at!r}) is wrong: give one of them", option="after", value=after
+                f"Retry(after={show(after)}, at={show(at)}) is wrong: give one of them", option="after", value=after
             )
         self.after: Micros | None = None if after is None else _wait(after, option="after")
         self.at: Micros | None = None if at is None else from_datetime(at, option="at")
-        self.reason = reason
-        super().__init__(reason or "retry asked by the handler")
+        self.reason = None if reason is None else text_of(reason)
+        super().__init__(self.reason or "retry asked by the handler")
 
 
 class Fail(Verdict):
     """End the job for good, whatever attempts are left."""
 
     def __init__(self, reason: Any = "failed by the handler") -> None:
-        self.reason = str(reason)
+        self.reason = text_of(reason)
         super().__init__(self.reason)
 
 

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from paceline import App
 from paceline.testing import VirtualTime
+
+from ..servers.fresh import empty_postgres
+from ..servers.redis import empty_redis
+
+URLS: dict[str, Callable[[Path], str]] = {
+    "memory": lambda folder: f"memory://{uuid4().hex}",
+    "sqlite": lambda folder: f"sqlite:///{folder / 'jobs.db'}?durability=normal",
+    # A URL of its own for each test: one URL is one store for the whole process.
+    "postgres": lambda folder: f"{empty_postgres()}&application_name={uuid4().hex}",
+    "redis": lambda folder: empty_redis(),
+}
+
+
+@pytest.fixture(params=URLS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Every store in real time, empty, as a program names it."""
+    return URLS[request.param](tmp_path)
 
 
 class Timeline:

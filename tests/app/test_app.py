@@ -55,7 +55,7 @@ class SlowStore(MemoryStore):
         return await super().insert(jobs, within)
 
 
-async def noop(job: Job[Any]) -> None:
+async def noop(job: Any) -> None:
     pass
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import datetime, timedelta
 from typing import Any
@@ -475,3 +476,71 @@ async def test_limit_state_of_one_group(app: App, paceline_time: VirtualTime, ti
     fresh = await app.limit_state("tenant", "nobody-yet")
     assert (fresh.used, fresh.allowed, fresh.waiting) == (0, 2, 0)
     assert (await app.limit_state("tenant")).waiting == 1
+
+
+async def test_a_limit_takes_tasks_as_well_as_their_names(app: App, timeline: Timeline) -> None:
+    @app.task()
+    async def mail() -> None: ...
+
+    @app.task(name="digest")
+    async def other() -> None: ...
+
+    limit = app.limit("service", Rate(1, per="10s"), tasks=[mail, "digest"])
+    assert limit == Limit("service", Rate(1, per="10s"), tasks=[mail, other])
+    assert limit.tasks == frozenset({"mail", "digest"})
+
+    await mail.enqueue()
+    await other.enqueue()
+    async with app.worker():
+        await timeline.time.advance("15s")
+    assert timeline.starts() == [0, 10]
+
+
+@pytest.mark.parametrize("wrong", [5, "mail", [], [5], [None]], ids=repr)
+@pytest.mark.parametrize("option", ["tasks", "queues"])
+def test_what_is_no_list_of_names_is_refused_in_words(app: App, option: str, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=option):
+        Limit("service", Rate(1, per="1s"), **{option: wrong})
+    with pytest.raises(ConfigError, match=option):
+        app.limit("service", Rate(1, per="1s"), **{option: wrong})
+    if option == "queues" and wrong != []:
+        with pytest.raises(ConfigError, match="queue"):
+            app.worker(queues=wrong)
+
+
+async def test_a_cost_for_a_limit_that_does_not_exist_is_warned_of_once(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.limit("tokens", Rate(5000, per="1m"))
+
+    @app.task(cost={"token": 1200})
+    async def ask() -> None: ...
+
+    for _ in range(3):
+        await ask.enqueue()
+    await ask.using(cost={"tokens": 10}).enqueue()
+    await app.queue().add("ask", cost={"tokns": 10})
+
+    warned = [record.getMessage() for record in caplog.records if "cost" in record.getMessage()]
+    assert len(warned) == 2
+    assert "'token'" in warned[0] and "tokens" in warned[0] and "'tokns'" in warned[1]
+
+
+async def test_a_cost_for_a_limit_of_another_program_is_not_warned_of(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = App(app.store)
+    worker.limit("tokens", Rate(5000, per="1m"))
+    await worker.limit_state("tokens")
+
+    await app.queue().add("ask", cost={"tokens": 10})
+
+    assert "cost" not in caplog.text
+
+
+async def test_a_wait_that_is_too_short_says_how_long_it_was(app: App, timeline: Timeline) -> None:
+    job = await app.queue().add("work")
+    waiting = asyncio.ensure_future(job.result(timeout=5))
+    await timeline.time.advance("6s")
+    with pytest.raises(TimeoutError, match="did not finish within 5s;"):
+        await waiting

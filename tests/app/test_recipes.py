@@ -16,7 +16,6 @@ from paceline import (
     Concurrency,
     Delay,
     EvenlySpaced,
-    Job,
     Limiter,
     Queue,
     Rate,
@@ -37,7 +36,7 @@ class Service:
         self.takes = takes
         self.running = self.most = self.done = 0
 
-    async def call(self, job: Job[Any] | None = None) -> None:
+    async def call(self, job: Any = None) -> None:
         self.running += 1
         self.most = max(self.most, self.running)
         await self.time.sleep(self.takes)

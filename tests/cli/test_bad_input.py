@@ -53,6 +53,8 @@ from .conftest import Shop
         (["clean", "completed", "--older-than", "x", "-a", "jobs:app"], 2, "older_than='x' is wrong"),
         (["why", "\udcff", "-a", "jobs:app"], 2, "no text in the encoding of this terminal"),
         (["migrate", "sqlite:///jobs.db"], 2, "needs no migration"),
+        (["migrate", "--store", "sqlite:///jobs.db"], 2, "needs no migration"),
+        (["migrate", "postgresql://h/d", "--store", "postgresql://h/d"], 2, "expected one of them"),
         (["demo", "--jobs", "0"], 2, "0 is not in the range"),
         (["demo", "--picture", "nowhere/demo.svg"], 2, "there is no folder nowhere"),
         (["demo", "--picture", "/proc/demo.svg"], 2, "cannot be written"),

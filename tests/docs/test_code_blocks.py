@@ -27,6 +27,23 @@ def test_a_code_block_runs_as_it_stands(page: Path, number: int, block: str, tmp
     assert done.returncode == 0, f"{page}, block {number}:\n{done.stderr}"
 
 
+APPS = [(page, number, block) for page, number, block in BLOCKS if "paceline worker jobs:app" in block]
+
+
+@pytest.mark.parametrize(("page", "number", "block"), APPS, ids=[f"{page}:{number}" for page, number, _ in APPS])
+def test_a_file_that_commands_load_does_nothing_when_it_is_loaded(
+    page: Path, number: int, block: str, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(block)
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import jobs"], cwd=tmp_path, capture_output=True, text=True, timeout=30
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not (tmp_path / "jobs.db").exists()
+
+
 PYTEST_BLOCKS = [
     (page, number, block) for page, number, block in BLOCKS if re.search(r"^(async )?def test_", block, re.M)
 ]
@@ -52,6 +69,7 @@ def test_a_code_block_with_tests_passes_under_pytest(page: Path, number: int, bl
 
 def test_there_are_code_blocks_to_run() -> None:
     assert len(BLOCKS) >= 6
+    assert APPS
 
 
 def test_links_between_pages_lead_somewhere() -> None:

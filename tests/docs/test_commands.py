@@ -92,7 +92,7 @@ def test_the_quick_start_goes_as_it_says(store: str, tmp_path: Path) -> None:
     worker = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=log, start_new_session=True)
     try:
         _until(lambda: counts()["completed"] >= 5)
-        last = json.loads(run("-m", "paceline", "jobs", "--state", "waiting", "--json"))[-1]["id"]
+        last = json.loads(run("-m", "paceline", "jobs", "--state", "waiting", "--json"))[0]["id"]
         _until(lambda: "limit 'mail-provider' is full, 5 of 5, for " in run("-m", "paceline", "why", last))
 
         run("-m", "paceline", "limits", "set", "mail-provider", "1000 per 1s", "--for", "1h", "--reason", "raised")

@@ -9,6 +9,9 @@ import pytest
 from paceline import App
 from paceline.testing import VirtualTime
 
+from ..servers.real_time import opens as opens
+from ..servers.real_time import real_store as real_store
+
 
 class Timeline:
     """Instants as seconds since the test began."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from paceline.testing import VirtualTime
 
@@ -20,7 +21,7 @@ SIX = (
 class OwnLimiter:
     """At most `most` at the same time, nothing before `opens`, and every answer takes a moment."""
 
-    def __init__(self, time: VirtualTime, most: int = 1_000_000) -> None:
+    def __init__(self, time: VirtualTime | RealTime, most: int = 1_000_000) -> None:
         self.time = time
         self.most = most
         self.opens = time.now()
@@ -54,3 +55,26 @@ class OwnLimiter:
     async def clear(self) -> None:
         self.calls.append("clear")
         self.opens = self.time.now()
+
+
+class Failing(OwnLimiter):
+    """One of its methods raises, as often as wanted."""
+
+    def __init__(self, time: Any, method: str, problem: type[BaseException], times: int = 1_000_000) -> None:
+        super().__init__(time)
+        works, left = getattr(self, method), [times]
+
+        async def fails(*values: Any) -> Any:
+            if left[0] > 0:
+                left[0] -= 1
+                raise problem("no answer today")
+            return await works(*values)
+
+        setattr(self, method, fails)
+
+
+class RealTime:
+    """The clock of an own limiter in real time."""
+
+    def now(self) -> datetime:
+        return datetime.now(UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,7 +26,7 @@ from paceline.stores.interface import Target
 from paceline.testing import VirtualTime
 
 from .conftest import Timeline
-from .own import SIX, OwnLimiter
+from .own import SIX, Failing, OwnLimiter
 
 
 @pytest.fixture
@@ -134,6 +135,29 @@ def test_a_composite_cannot_be_part_of_itself() -> None:
     composite = CompositeLimiter()
     with pytest.raises(ConfigError, match="itself"):
         composite.add_limiter(composite)
+
+
+def test_a_composite_cannot_be_part_of_one_of_its_parts() -> None:
+    inner = CompositeLimiter()
+    outer = CompositeLimiter([CompositeLimiter([inner])])
+    with pytest.raises(ConfigError, match="itself"):
+        inner.add_limiter(outer)
+
+
+@pytest.mark.parametrize("problem", [ValueError, asyncio.CancelledError], ids=["an error", "cancelled inside"])
+@pytest.mark.parametrize("method", ["record_job_start", "record_job_completion", "set_next_available_time", "clear"])
+async def test_every_part_is_notified_whatever_another_one_raises(
+    paceline_time: VirtualTime, method: str, problem: type[BaseException]
+) -> None:
+    values = [paceline_time.now()] if method == "set_next_available_time" else []
+    parts = [Failing(paceline_time, method, problem), OwnLimiter(paceline_time)]
+    with pytest.raises(problem):
+        await getattr(CompositeLimiter(parts), method)(*values)
+    assert parts[1].calls == [method]
+    parts.append(Failing(paceline_time, method, problem))
+    with pytest.raises(BaseExceptionGroup, match=f"2 limiters failed in {method}"):
+        await getattr(CompositeLimiter(parts), method)(*values)
+    assert parts[1].calls == [method] * 2
 
 
 @pytest.mark.parametrize("missing", SIX)

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from paceline import App, ConfigError, Job, Queue, Rate, Worker
+from paceline.stores.interface import Store
 from paceline.testing import VirtualTime
 
 from .conftest import Timeline
-from .own import SIX, OwnLimiter
+from .own import SIX, Failing, OwnLimiter, RealTime
+
+TELLING = ["record_job_start", "record_job_completion"]
 
 
 @pytest.fixture
@@ -221,6 +225,57 @@ async def test_one_that_raises_when_it_is_told_is_logged_and_loses_nothing(
         await paceline_time.advance("10s")
     assert (await queue.counts())["completed"] == 3
     assert "no answer today" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["can_proceed", "get_next_available_time", *TELLING])
+async def test_something_that_is_cancelled_inside_of_it_is_an_error_like_any_other(
+    real_store: Store, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    limiter = Failing(RealTime(), method, asyncio.CancelledError, times=2)
+    if method == "get_next_available_time":
+        limiter.opens = datetime.now(UTC) + timedelta(seconds=0.5)
+    queue = Queue("q", store=real_store)
+    await queue.add_many([("t", None)] * 5)
+    async with asyncio.timeout(20):
+        await Worker("q", noop, store=real_store, limiter=limiter).run(until_empty=True)
+    assert (await queue.counts())["completed"] == 5
+    assert "CancelledError" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["can_proceed", "get_next_available_time", *TELLING])
+async def test_a_worker_that_is_cancelled_while_it_waits_for_its_limiter_ends(real_store: Store, method: str) -> None:
+    limiter = OwnLimiter(RealTime(), most=0 if method == "get_next_available_time" else 1)
+    works, asked = getattr(limiter, method), asyncio.Event()
+
+    async def slow() -> Any:
+        asked.set()
+        await asyncio.sleep(0.2)
+        return await works()
+
+    setattr(limiter, method, slow)
+    queue = Queue("q", store=real_store)
+    await queue.add("t")
+    running = asyncio.ensure_future(Worker("q", noop, store=real_store, limiter=limiter).run())
+    async with asyncio.timeout(20):
+        await asked.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert limiter.running == 0
+    assert (await queue.counts())["active"] == 0
+
+
+@pytest.mark.parametrize("method", TELLING)
+async def test_one_with_a_method_that_is_no_coroutine_is_logged_and_loses_nothing(
+    queue: Queue, paceline_time: VirtualTime, caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    limiter = OwnLimiter(paceline_time)
+    setattr(limiter, method, lambda: None)
+    await queue.add_many([("t", None)] * 3)
+    async with worker(paceline_time, noop, limiter):
+        await paceline_time.advance("10s")
+    assert (await queue.counts())["completed"] == 3
+    assert f"failed in {method}" in caplog.text
 
 
 async def test_one_that_names_a_naive_time_is_logged_and_asked_again(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -37,7 +37,25 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
 
 
 @pytest.fixture
+async def stranger() -> AsyncIterator[Callable[[str], PostgresStore]]:
+    """`stranger(url)`: a store as another process has it. Handles of one process share who sleeps, and wake each other
+    without the server; what this one does reaches a sleeper through the notifications of the server only.
+    """
+    stores: list[PostgresStore] = []
+
+    def make(url: str) -> PostgresStore:
+        store = PostgresStore(url, application_name="stranger")
+        store.ears = type(store.ears)()
+        stores.append(store)
+        return store
+
+    yield make
+    for store in stores:
+        await store.close()
+
+
+@pytest.fixture
 def own_server() -> Iterator[Server]:
-    """A server that a test may stop and start."""
-    with Server() as running:
+    """A server that a test may stop and start, in whatever way: what was committed is there again."""
+    with Server({"synchronous_commit": "on"}) as running:
         yield running

@@ -229,15 +229,16 @@ async def test_what_the_url_and_the_options_say_is_kept_by_every_connection(sql,
     await store.close()
 
 
-async def test_a_worker_consumes_again_after_all_its_connections_were_cut(store, sql):
+async def test_a_worker_consumes_again_after_all_its_connections_were_cut(store, stranger, sql):
     done: dict[str, asyncio.Event] = {f"{number}": asyncio.Event() for number in range(4)}
 
     async def handler(job: Job[None]) -> None:
         done[job.id].set()
 
-    other = open_store(store.connections.url)
+    other = stranger(store.connections.url)
     async with Worker("line", handler, store=store):
         for number in done:
+            await asyncio.sleep(0.2)  # it sleeps soundly: only its notification connection can tell it of the cut
             sql.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity where application_name like 'paceline%'"
             )
@@ -246,7 +247,6 @@ async def test_a_worker_consumes_again_after_all_its_connections_were_cut(store,
             async with asyncio.timeout(5):
                 await done[number].wait()
             print(f"consumed again after {time.monotonic() - began:.2f} s")
-    await other.close()
 
 
 async def test_a_pool_that_drops_all_session_state_changes_nothing(url, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from itertools import count
 from statistics import median
 from typing import Any
@@ -97,3 +98,65 @@ async def test_a_claim_touches_as_few_pages_when_many_groups_are_blocked(store, 
     print(f"pages of a claim of {AT_ONCE} that blocks as many groups: {blocking}; of one where all are blocked: {one}")
     assert blocking[1] <= 2 * blocking[0]
     assert one[1] <= 2 * one[0]
+
+
+LANES = """select sum(idx_tup_fetch)::bigint from pg_stat_user_tables
+where schemaname = $1 and relname in ('lane', 'grp', 'class', 'meter', 'key', 'wait')"""
+
+
+class Visits:
+    """How many rows of lanes, groups and keys a step of the store visits, whatever index it goes by."""
+
+    def __init__(self, store: PostgresStore, schema: str) -> None:
+        self.store = store
+        self.schema = schema
+
+    async def now(self) -> int:
+        await self.store.calls.rows("select pg_stat_force_next_flush()")
+        await self.store.calls.rows("select pg_stat_clear_snapshot()")
+        return int(await self.store.calls.value(LANES, self.schema))
+
+    async def of(self, step: Callable[[], Awaitable[object]]) -> float:
+        used = []
+        for _ in range(5):
+            before = await self.now()
+            await step()
+            used.append(await self.now() - before)
+        return median(used)
+
+
+COSTLY = [Limit("tenant", Rate(2, per="1h"), by="group"), Limit("all", Rate(10**9, per="1s"))]
+
+
+async def visits(store: PostgresStore, schema: str, groups: int) -> dict[str, float]:
+    """Rows that steps visit which are decided job by job, when each start fills the key of its group."""
+    numbers = count()
+
+    def job(cost: int = 1, **more: Any) -> NewJob:
+        return NewJob(f"j{next(numbers)}", "line", "work", cost=cost, **more)
+
+    def ask(**more: Any) -> Ask:
+        return Ask(queues=("line",), slots=1, worker="w", lease=60_000_000, **more)
+
+    async def claim(**more: Any) -> None:
+        assert len((await store.claim(ask(**more))).jobs) == 1
+
+    await store.set_limits(COSTLY)
+    await store.insert([job(2, group=f"g{place}") for place in range(groups) for _ in range(2)])
+    taken = 0
+    while taken < 4:  # the first ones take in what was added
+        taken += len((await store.claim(ask())).jobs)
+    seen = Visits(store, schema)
+    return {
+        "a claim of a costly job": await seen.of(lambda: claim()),
+        "a claim with little room": await seen.of(lambda: claim(room=2)),
+        "a claim under a limiter too": await seen.of(lambda: claim(also=("all",))),
+        "a job for a bounded group": await seen.of(lambda: store.insert([job(group="g1", group_max_size=999)])),
+    }
+
+
+async def test_what_is_decided_job_by_job_visits_as_few_rows_when_there_are_many_groups(store, other):
+    few, many = await visits(store, "paceline", 60), await visits(other, "many", 1500)
+
+    print(f"rows visited with few groups: {few}; with many: {many}")
+    assert {name: many[name] <= 2 * few[name] for name in few} == dict.fromkeys(few, True)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 
 import psycopg
 import pytest
 
 from paceline import Job, Queue, Worker
+from paceline.errors import StoreUnavailable
 from paceline.job import NewJob
 from paceline.limits import Concurrency, Limit
 from paceline.stores import open_store
-from paceline.stores.interface import Ask
+from paceline.stores.interface import Ask, Finish, Outcome
+from paceline.stores.postgres.listening import LOOK_SOON
 
 WITHIN = 5.0
+SETTLED = LOOK_SOON * 5
+"""Seconds after which who began to sleep looks no more by itself: only a notification, or the insurance, wakes it."""
 
 
 def ask(claim_id: str = "") -> Ask:
@@ -31,7 +36,7 @@ async def until(condition, seconds: float) -> bool:
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_worker_consumes_again_after_a_restart(own_server, mode):
+async def test_a_worker_consumes_again_after_a_restart(own_server, stranger, mode):
     store = open_store(own_server.url())
     queue = Queue("line", store=store)
     done: list[str] = []
@@ -47,11 +52,13 @@ async def test_a_worker_consumes_again_after_a_restart(own_server, mode):
         await asyncio.to_thread(own_server.start)
 
         back = time.monotonic()
-        other = open_store(own_server.url())
+        other = stranger(own_server.url())
         await other.insert([NewJob("after", "line", "work")])
-
         assert await until(lambda: "after" in done, WITHIN), time.monotonic() - back
-        await other.close()
+
+        await asyncio.sleep(SETTLED)
+        await other.insert([NewJob("later", "line", "work")])
+        assert await until(lambda: "later" in done, WITHIN), "the worker was not notified"
     await store.close()
 
 
@@ -73,18 +80,22 @@ async def test_a_claim_whose_answer_was_lost_is_given_again(store):
     assert len(await store.starts("line", None)) == 2
 
 
-async def test_a_worker_hears_again_after_its_ear_was_cut(store, sql):
+async def test_a_worker_is_notified_again_after_its_connection_was_cut(store, stranger, sql):
+    def listening() -> set[int]:
+        found = sql.execute("select pid from pg_stat_activity where application_name = 'paceline ears'")
+        return {pid for (pid,) in found}
+
     listener = store.listen(["line"])
-    await asyncio.sleep(0.5)
+    assert await until(listening, WITHIN)
+    before = listening()
     sql.execute("select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'paceline ears'")
-    await asyncio.sleep(3)
+    assert await until(lambda: listening() - before, WITHIN)
+    await asyncio.sleep(SETTLED)
     listener.event.clear()
 
-    other = open_store(store.connections.url)
-    await other.insert([NewJob("a", "line", "work")])
+    await stranger(store.connections.url).insert([NewJob("a", "line", "work")])
 
     await asyncio.wait_for(listener.event.wait(), WITHIN)
-    await other.close()
     listener.close()
 
 
@@ -126,3 +137,68 @@ async def test_a_claim_that_is_chosen_to_end_a_deadlock_is_asked_again(store, ur
         await other.rollback()
 
         assert sorted(job.id for job in (await claiming).jobs) == ["1", "2"]
+
+
+async def test_who_waits_for_a_result_waits_through_a_restart(own_server, stranger):
+    store = open_store(own_server.url())
+    await store.insert([NewJob("a", "line", "work")])
+    (job,) = (await store.claim(ask())).jobs
+    waits = asyncio.create_task(store.finished("a", 30_000_000))
+    await asyncio.sleep(0.2)
+
+    await asyncio.to_thread(own_server.stop, "fast")
+    await asyncio.sleep(1.2)  # longer than it takes to look again
+    assert not waits.done()
+    await asyncio.to_thread(own_server.start)
+    other = stranger(own_server.url())
+    await other.finish([Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED, result=b"42")])
+
+    found = await asyncio.wait_for(waits, WITHIN)
+    assert found is not None
+    assert found.result == b"42"
+    await store.close()
+
+
+async def test_who_waits_for_a_result_of_a_server_that_stays_away_is_told_when_the_time_is_over(own_server):
+    store = open_store(own_server.url())
+    await store.insert([NewJob("a", "line", "work")])
+    waits = asyncio.create_task(store.finished("a", 1_000_000))
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(own_server.stop, "fast")
+
+    assert await asyncio.wait_for(waits, WITHIN) is None
+    with pytest.raises(StoreUnavailable):
+        await store.finished("a", 1_000_000)
+    await store.close()
+
+
+async def test_an_outage_is_logged_once_and_its_end_too(own_server, caplog):
+    caplog.set_level(logging.INFO, logger="paceline.postgres")
+    store = open_store(own_server.url())
+    await store.open()
+    listener = store.listen(["line"])
+    await asyncio.sleep(0.3)
+    await asyncio.to_thread(own_server.stop, "fast")
+    await asyncio.sleep(1.5)
+    await asyncio.to_thread(own_server.start)
+
+    assert await until(lambda: "is back" in caplog.text, WITHIN)
+    lines = [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "paceline.postgres"]
+    assert [level for level, _ in lines] == ["WARNING", "INFO"]
+    assert f"lost the notification connection to {store.address}" in lines[0][1]
+    listener.close()
+    await store.close()
+
+
+async def test_a_worker_is_notified_after_somebody_closed_the_store_that_it_shares(store, stranger, url):
+    done: list[str] = []
+
+    async def handle(job: Job[None]) -> None:
+        done.append(job.id)
+
+    async with Worker("line", handle, store=store):
+        await asyncio.sleep(0.3)
+        await store.close()
+        await asyncio.sleep(0.3)
+        await stranger(url).insert([NewJob("after", "line", "work")])
+        assert await until(lambda: done == ["after"], WITHIN)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from paceline.errors import ConfigError, SchemaMismatch, StoreError, StoreUnavai
 from paceline.job import NewJob
 from paceline.stores import open_store
 from paceline.stores.interface import Ask
+from paceline.stores.postgres import schema
 
 from ..servers.fresh import server
 
@@ -74,6 +76,24 @@ async def test_a_newer_schema_is_refused(sql):
     sql.execute("drop schema future cascade")
 
 
+async def test_an_older_schema_gets_the_functions_of_this_release_and_keeps_its_jobs(sql):
+    sql.execute("drop schema if exists earlier cascade")
+    store = open_store(server().url(), schema="earlier")
+    await store.insert([NewJob("a", "line", "work")])
+    await store.close()
+    sql.execute("create or replace function earlier.left_over() returns int language sql as 'select 1'")
+    sql.execute("update earlier.version set number = 1")
+
+    store = open_store(server().url(), schema="earlier")
+    claim = await store.claim(Ask(queues=("line",), slots=1, worker="w", lease=1_000_000))
+
+    assert [job.id for job in claim.jobs] == ["a"]
+    assert sql.execute("select number from earlier.version").fetchone() == (schema.VERSION,)
+    assert sql.execute("select to_regproc('earlier.left_over')").fetchone() == (None,)
+    await store.close()
+    sql.execute("drop schema earlier cascade")
+
+
 async def test_without_leave_to_migrate_a_missing_schema_is_refused(sql):
     store = open_store(server().url(), schema="nowhere", migrate=False)
 
@@ -111,7 +131,8 @@ async def test_a_role_with_the_rights_of_the_docs_can_do_everything_but_migrate(
     sql.execute("grant usage on schema paceline to little")
     sql.execute("grant select, insert, update, delete on all tables in schema paceline to little")
     sql.execute("grant usage, select on all sequences in schema paceline to little")
-    sql.execute("delete from paceline.version; insert into paceline.version values (1)")
+    sql.execute("delete from paceline.version")
+    sql.execute("insert into paceline.version values (%s)", (schema.VERSION,))
     store = open_store(server().url(user="little"), migrate=False)
     await store.insert([NewJob("a", "line", "work")])
 
@@ -185,6 +206,23 @@ def test_the_command_migrates_once(sql):
     sql.execute("drop schema by_command cascade")
 
 
+@pytest.mark.parametrize("how", ["argument", "--store", "environment", "app"])
+def test_the_command_finds_the_store_as_every_other_one_does(sql, tmp_path, how):
+    sql.execute("drop schema if exists by_url cascade")
+    url = f"{server().url()}&schema=by_url"
+    (tmp_path / "jobs.py").write_text(f"from paceline import App\napp = App({url!r})\n")
+    words = {"argument": [url], "--store": ["--store", url], "app": ["-a", "jobs:app"]}.get(how, [])
+    environment = os.environ | ({"PACELINE_STORE": url} if how == "environment" else {})
+    command = [sys.executable, "-m", "paceline", "migrate", *words]
+
+    said = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path, env=environment
+    ).stdout
+
+    assert said == "schema 'by_url': migrated\n"
+    sql.execute("drop schema by_url cascade")
+
+
 def test_the_command_prints_sql_that_makes_the_schema(sql):
     sql.execute("drop schema if exists by_hand cascade")
     command = [sys.executable, "-m", "paceline", "migrate", server().url(), "--schema", "by_hand", "--sql"]
@@ -192,7 +230,7 @@ def test_the_command_prints_sql_that_makes_the_schema(sql):
     text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     sql.execute(text)
 
-    assert sql.execute("select number from by_hand.version").fetchone() == (1,)
+    assert sql.execute("select number from by_hand.version").fetchone() == (schema.VERSION,)
     sql.execute("drop schema by_hand cascade; reset check_function_bodies")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -12,8 +12,13 @@ import pytest
 
 from paceline import Job, Worker
 from paceline.job import NewJob
+from paceline.stores.interface import Ask, Finish, Outcome
+from paceline.stores.postgres import listening
 from paceline.stores.postgres import within as transactions
+from paceline.stores.postgres.listening import LOOK_SOON
 from paceline.stores.postgres.store import PostgresStore
+
+from ..servers.postgres import Server
 
 CHANNEL = 'listen "paceline.ears"'
 WITHIN = 20.0
@@ -32,13 +37,21 @@ class Handler:
 
 
 @pytest.fixture
-async def adder(url: str) -> AsyncIterator[PostgresStore]:
-    """Another process, as far as the server can tell: ears of its own."""
-    store = PostgresStore(url, application_name="adder")
-    store.ears = type(store.ears)()
-    await store.open()
-    yield store
-    await store.close()
+def url(own_server: Server) -> str:
+    """A server of its own: who sleeps is counted here, and stores that other tests left open would be, too."""
+    return own_server.url()
+
+
+@pytest.fixture
+def sql(url: str, store: PostgresStore) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def adder(stranger: Callable[[str], PostgresStore], url: str) -> PostgresStore:
+    """Another process, as far as the server can tell."""
+    return stranger(url)
 
 
 @pytest.fixture
@@ -67,6 +80,11 @@ def asleep(sql: psycopg.Connection[Any]) -> list[bool]:
     return [row[0] for row in sql.execute("select asleep from paceline.listener")]
 
 
+async def soundly() -> None:
+    """Whoever began to sleep looked once more: from now on only a notification, or the insurance, wakes it."""
+    await asyncio.sleep(LOOK_SOON * 5)
+
+
 def jobs(prefix: str, number: int) -> list[NewJob]:
     return [NewJob(f"{prefix}-{n}", "line", "work") for n in range(number)]
 
@@ -85,6 +103,7 @@ async def test_adders_tell_nobody_while_every_worker_is_busy(store, adder, spy, 
         assert await heard(spy) == 0
         handler.free.set()
         await until(lambda: handler.begun == 52 and asleep(sql) == [True])
+        await soundly()
         await heard(spy)
         await adder.insert(jobs("last", 1))
         await until(lambda: handler.begun == 53)
@@ -101,6 +120,7 @@ async def test_a_callers_transaction_tells_whoever_sleeps_when_it_ends(store, ad
             await adder.insert(jobs("late", 1), within=connection)
             handler.free.set()
             await until(lambda: asleep(sql) == [True])
+            await soundly()
             began = time.monotonic()
             await connection.commit()
             await until(lambda: handler.begun == 2)
@@ -120,8 +140,56 @@ async def test_a_job_whose_adder_looked_too_early_is_found_when_it_is_committed(
             await adder.insert(jobs("early", 1), within=connection)
             handler.free.set()
             await until(lambda: asleep(sql) == [True])
+            await soundly()
             await connection.commit()
             began = time.monotonic()
             await until(lambda: handler.begun == 2)
             assert time.monotonic() - began < 3
     assert worker.insurance_wakeups == 0
+
+
+async def test_who_begins_to_wait_for_an_empty_queue_is_notified_of_the_end_of_its_last_job(store, adder):
+    """Although this process has been listening for a while, and nobody in it wanted to know."""
+    listener = store.listen(["line"])
+    await adder.insert(jobs("last", 1))
+    (job,) = (await adder.claim(Ask(queues=("line",), slots=1, worker="elsewhere", lease=60_000_000))).jobs
+    await soundly()
+    run = asyncio.create_task(Worker("line", Handler(), store=store).run(until_empty=True))
+    await soundly()
+
+    await adder.finish([Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED)])
+
+    await asyncio.wait_for(run, 5)
+    listener.close()
+
+
+async def test_strange_notifications_are_ignored(store, adder, sql):
+    """The channel is open to everybody who may connect."""
+    handler = Handler()
+    worker = Worker("line", handler, store=store, concurrency=9)
+    async with worker:
+        await until(lambda: asleep(sql) == [True])
+        (space,) = sql.execute("select id from paceline.space").fetchone() or (0,)
+        for payload in ("", "hello", "1", "1\n", "\n\n\n", f"{space}\nx\nqline", f"{space}\n0", f"{space}\n0\n\nq\n?"):
+            sql.execute("select pg_notify('paceline.ears', %s)", [payload])
+        await soundly()
+        await adder.insert(jobs("last", 1))
+        began = time.monotonic()
+        await until(lambda: handler.begun == 1)
+        assert time.monotonic() - began < 5
+        handler.free.set()
+    assert worker.insurance_wakeups == 0
+
+
+async def test_who_sleeps_for_long_stays_registered(store, adder, sql, monkeypatch):
+    monkeypatch.setattr(listening, "SAID_FOR", 1_500_000)
+    monkeypatch.setattr(listening, "SAY_EVERY", 0.3)
+    handler = Handler()
+    async with Worker("line", handler, store=store, concurrency=1):
+        await until(lambda: asleep(sql) == [True])
+        await asyncio.sleep(2)
+        await adder.insert(jobs("late", 1))
+        began = time.monotonic()
+        await until(lambda: handler.begun == 1)
+        assert time.monotonic() - began < 5
+        handler.free.set()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -225,3 +226,16 @@ async def test_a_worker_hears_of_a_commit(store):
         await asyncio.wait_for(listener.event.wait(), 5)
         assert not before
     listener.close()
+
+
+@pytest.mark.parametrize("module", ["asyncpg.connection", "psycopg2.extensions", "pg8000.native"])
+@pytest.mark.parametrize("wrapped", [False, True], ids=["its own", "in another"])
+async def test_a_connection_of_another_driver_is_refused_by_name(store, module, wrapped):
+    theirs = type("Connection", (), {"__module__": module})()
+    within = types.SimpleNamespace(driver_connection=theirs) if wrapped else theirs
+
+    with pytest.raises(ConfigError, match=f"psycopg 3.*this one is {module.split('.')[0]}'s") as caught:
+        await store.insert([NewJob("a", "line", "work")], within)
+
+    assert caught.value.option == "within"
+    assert await store.get(["a"]) == []

@@ -371,6 +371,12 @@ def test_a_wrong_option_of_a_worker_is_refused(paceline_time: VirtualTime, optio
         ({"queues": "mail"}, "queues='mail'"),
         ({"queues": []}, "queue"),
         ({"concurrency": 0}, "concurrency=0"),
+        ({"grace": "-1s"}, "grace='-1s'"),
+        ({"grace": "soon"}, "grace='soon'"),
+        ({"concurency": 5}, "app.worker has no option 'concurency'; expected queues, concurrency"),
+        ({"isolation": "process"}, "app.worker has no option 'isolation'"),  # a task has it
+        ({"store": "memory://"}, "app.worker has no option 'store'"),
+        ({"batch": 5}, "batch=5"),
     ],
     ids=repr,
 )
@@ -380,6 +386,13 @@ def test_a_wrong_option_of_an_apps_worker_is_refused(
     with pytest.raises(ConfigError) as caught:
         App(paceline_time.store).worker(**options)
     assert shown in str(caught.value)
+
+
+def test_an_option_that_a_worker_does_not_have_is_refused(paceline_time: VirtualTime) -> None:
+    misspelt: Any = {"concurency": 5}
+    with pytest.raises(ConfigError, match="Worker has no option 'concurency'; expected concurrency, limiter") as caught:
+        Worker("q", noop, store=paceline_time.store, **misspelt)
+    assert (caught.value.option, caught.value.value) == ("concurency", 5)
 
 
 @pytest.mark.parametrize("handler", [None, 5, "send"], ids=repr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 
 from paceline import App
@@ -47,3 +48,19 @@ async def test_a_worker_that_stood_still_for_longer_than_its_lease_changes_nothi
     assert completed_twice(found.completions) == []
     assert [(job.crashes, job.attempts_made) for job in found.jobs.values()] == [(1, 1), (1, 1), (0, 1)]
     assert len(found.starts) == 5
+
+
+async def test_a_worker_that_stood_still_and_whose_job_nobody_took_goes_on_with_it(app: App, crew: Crew) -> None:
+    (member,) = crew.workers(1, "--lease", "1s", "--takes", "2.5", "--slots", "4")
+    await crew.ready([member])
+    job = await app.tasks["two_at_once"].enqueue()
+    await until(lambda: member.notes("begin"))
+    await asyncio.sleep(0.2)
+    member.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(1.5)
+    member.process.send_signal(signal.SIGCONT)
+    await job.result(timeout=30)
+
+    assert len(member.notes("begin")) == len(member.notes("end")) == 1
+    assert len(await app.queue().starts()) == 1
+    assert (job.crashes, job.attempts_made) == (0, 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from typing import Any
 
@@ -10,32 +9,18 @@ import pytest
 
 from paceline.clock import NEVER
 from paceline.errors import NeverFits
-from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate
+from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate, Unlimited
 from paceline.limits.admission import Meter
 from paceline.stores import open_store
 from paceline.stores.interface import Target
 
+from ..clocks import HandClock
 from ..servers.redis import empty_redis
 
 NOW = 1_794_000_000_123_456
 """As late as today: where a clock in doubles would lose its last digits."""
 HISTORIES = 40
 STEPS = 60
-
-
-class At:
-    """A clock that stands where it is put."""
-
-    virtual = True
-
-    def __init__(self) -> None:
-        self.at = NOW
-
-    def now(self) -> int:
-        return self.at
-
-    async def wait(self, event: asyncio.Event, until: int) -> bool:
-        return event.is_set()
 
 
 KINDS: dict[str, list[Kind]] = {
@@ -50,6 +35,14 @@ KINDS: dict[str, list[Kind]] = {
         AllOf(EvenlySpaced(3, per="20us"), Rate(4, per="15us")),
     ],
     "one after the other": [Rate(3, per="20us"), EvenlySpaced(3, per="20us"), Delay("5us"), Rate(9, per="20us")],
+    "remembered": [Rate(3, per="20us"), Unlimited(), Rate(50, per="90us"), Rate(2, per="5us")],
+    "last starts remembered": [
+        Delay("30us"),
+        Unlimited(),
+        EvenlySpaced(3, per="90us"),
+        Delay("2us"),
+        Rate(9, per="9us"),
+    ],
 }
 
 
@@ -65,7 +58,7 @@ def stretches(kinds: list[Kind]) -> list[int]:
 
 @pytest.mark.parametrize("word", KINDS)
 async def test_a_kind_decides_the_same_in_lua(word: str) -> None:
-    clock = At()
+    clock = HandClock(NOW)
     store = open_store(empty_redis(), clock=clock)
     try:
         for seed in range(HISTORIES):
@@ -74,10 +67,12 @@ async def test_a_kind_decides_the_same_in_lua(word: str) -> None:
         await store.close()
 
 
-async def compare_history(store: Any, clock: At, kinds: list[Kind], chance: random.Random, name: str) -> None:
+async def compare_history(store: Any, clock: HandClock, kinds: list[Kind], chance: random.Random, name: str) -> None:
     kind = chance.choice(kinds)
     await store.set_limits([Limit.for_code(name, kind)])
-    meter = Meter((name, None), kind)
+    # The key of a group may be forgotten, so it remembers more than a shared one.
+    group = chance.choice([None, "acme"])
+    meter = Meter((name, group), kind)
     steps = stretches(kinds)
     most = meter.most()
     for number in range(STEPS):
@@ -100,9 +95,9 @@ async def compare_history(store: Any, clock: At, kinds: list[Kind], chance: rand
                 meter.change(kind)
                 most = meter.most()
             case "clear":
-                await store.clear(name, None)
+                await store.clear(name, group)
                 meter.clear()
-        usage = await store.usage(name, None)
+        usage = await store.usage(name, group)
         assert usage.opens_at == meter.opens_at(1), said
         assert (usage.used, usage.allowed) == meter.used_and_allowed(clock.at), said
 
@@ -117,13 +112,13 @@ def cost_for(chance: random.Random, most: int) -> int:
     return chance.choice([1, 1, 1, 2, 3, max(most // 2, 1), most, most + 1])
 
 
-async def start(store: Any, meter: Meter, clock: At, cost: int, force: bool, said: Any) -> None:
+async def start(store: Any, meter: Meter, clock: HandClock, cost: int, force: bool, said: Any) -> None:
     if not meter.fits(cost):
         with pytest.raises(NeverFits):
-            await store.acquire([Target(meter.key[0], cost=cost)], "permit", 10, force)
+            await store.acquire([Target(*meter.key, cost=cost)], "permit", 10, force)
         return
     until = meter.opens_at(cost)
-    grant = await store.acquire([Target(meter.key[0], cost=cost)], "permit", 10, force)
+    grant = await store.acquire([Target(*meter.key, cost=cost)], "permit", 10, force)
     if until <= clock.at or force:
         assert grant.granted, said
         meter.count(cost, clock.at)
@@ -132,7 +127,7 @@ async def start(store: Any, meter: Meter, clock: At, cost: int, force: bool, sai
 
 
 async def test_slots_are_counted_the_same_in_lua() -> None:
-    clock, chance = At(), random.Random("slots")
+    clock, chance = HandClock(NOW), random.Random("slots")
     store = open_store(empty_redis(), clock=clock)
     kind = Concurrency(3) & Rate(5, per="20us")
     await store.set_limits([Limit.for_code("slots", kind)])
@@ -155,7 +150,7 @@ async def test_slots_are_counted_the_same_in_lua() -> None:
 
 
 async def test_a_window_of_a_hundred_thousand_starts_is_exact() -> None:
-    clock = At()
+    clock = HandClock(NOW)
     store = open_store(empty_redis(), clock=clock)
     await store.set_limits([Limit.for_code("tokens", Rate(100_000, per="1s"))])
     meter = Meter(("tokens", None), Rate(100_000, per="1s"))

@@ -11,8 +11,9 @@ from paceline.limits import Concurrency, Limit, Rate
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Finish, Outcome, Target, WorkerRecord
 
+from ..clocks import HandClock
 from ..servers.redis import RedisServer, empty_redis, shared_redis
-from .test_kinds_in_lua import At
+from .test_kinds_in_lua import NOW
 
 MINUTE = 60_000_000
 
@@ -30,7 +31,7 @@ def sizes(server: RedisServer) -> dict[bytes, bytes]:
 
 
 async def test_idle_groups_limits_and_workers_leave_nothing_behind():
-    clock, server = At(), shared_redis()
+    clock, server = HandClock(NOW), shared_redis()
     store = open_store(empty_redis(), clock=clock)
     await store.set_limits(
         [
@@ -140,7 +141,7 @@ async def test_one_arrival_wakes_one_of_many_processes(new_server):
 async def test_a_claim_costs_the_same_at_any_depth():
     async def cost(jobs: int, groups: int) -> float:
         """Microseconds of the server for one claim with its finishes, all groups but one blocked."""
-        server, clock = shared_redis(), At()
+        server, clock = shared_redis(), HandClock(NOW)
         store = open_store(empty_redis(), clock=clock)
         await store.set_limits([Limit("tenant", Rate(1, per="1h"), by="group")])
         for first in range(0, jobs, 1000):

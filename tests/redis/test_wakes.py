@@ -194,3 +194,53 @@ async def test_who_stops_listening_leaves_no_name_behind(new_server):
 
     assert server.ask("KEYS", "*sleep*") == b"*0\r\n"
     assert server.ask("KEYS", "*wake*") == b"*0\r\n"
+
+
+async def test_strange_words_are_ignored(new_server):
+    server = new_server()
+    async with Crew(server.url, 1) as crew:
+        queue = Queue("line", store=open_store(server.url))
+        await until_quiet(server)
+        (waker,) = re.findall(
+            r"\b[0-9a-f]{32}\b", server.ask("ZRANGE", "{paceline:default}:asleep", "0", "-1").decode()
+        )
+        for number, word in enumerate(("", "f", "hello", "7"), 1):
+            server.ask("RPUSH", f"{{paceline:default}}:wake\x1f{waker}", word)
+            await asyncio.sleep(0.2)
+            added = time.monotonic()
+            await queue.add("work", None)
+            await crew.until_started(number)
+            assert crew.started[-1] - added < SOON
+        await queue.store.close()
+
+
+async def test_a_sleeper_that_hears_nothing_for_long_stays_known(new_server, monkeypatch):
+    monkeypatch.setattr(listeners, "BLOCK", 1)
+    monkeypatch.setattr(listeners, "RENEW", 0.5)
+    server = new_server()
+
+    def known_since() -> bytes:
+        return server.ask("ZRANGE", "{paceline:default}:asleep", "0", "-1", "WITHSCORES")
+
+    async with Crew(server.url, 1):
+        await asyncio.sleep(0.3)
+        before = known_since()
+        await asyncio.sleep(2.5)
+
+        assert known_since() != before
+        assert known_since().count(b"\r\n") == before.count(b"\r\n")
+
+
+@pytest.mark.parametrize("paused", [0, 1])
+async def test_a_word_that_a_worker_cannot_act_on_wakes_another(new_server, monkeypatch, paused):
+    monkeypatch.setattr(listeners, "WATCH", 60)  # those who watch over the woken come too late here
+    server = new_server()
+    async with Crew(server.url, 2) as crew:
+        queue = Queue("line", store=open_store(server.url))
+        await until_quiet(server)
+        crew.workers[paused].pause()
+        for number in range(1, 4):
+            await queue.add("work", None)
+            async with asyncio.timeout(10):
+                await crew.until_started(number)
+        await queue.store.close()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,14 +16,28 @@ from paceline.stores.interface import Store
 from paceline.stores.postgres import schema
 
 from .postgres import Server
+from .reused import reusing
 
 
 @cache
-def server() -> Server:
-    """The server of this test process, started with its first use."""
+def server() -> Server | Lent:
+    """The server of this test process, started with its first use, unless somebody lends one."""
+    if "PACELINE_TEST_POSTGRES" in os.environ:
+        return Lent(*os.environ["PACELINE_TEST_POSTGRES"].split(" "))
     running = Server().__enter__()
     atexit.register(running.__exit__)
     return running
+
+
+class Lent:
+    """An empty database on a server that somebody else started: many short runs share one server."""
+
+    def __init__(self, folder: str, database: str) -> None:
+        self.folder = Path(folder)
+        self.database = database
+
+    def url(self, database: str | None = None, user: str = "postgres") -> str:
+        return f"postgresql://{user}@/{database or self.database}?host={self.folder}"
 
 
 @cache
@@ -29,7 +45,9 @@ def database() -> psycopg.Connection[Any]:
     """A connection to the database with our schema in it, made once."""
     connection = psycopg.connect(server().url(), autocommit=True)
     atexit.register(connection.close)
-    connection.execute(schema.script("paceline"))
+    found = connection.execute("select to_regclass('paceline.version')").fetchone()
+    if found == (None,):  # a test that opened a store on this server may have made it
+        connection.execute(schema.script("paceline"))
     return connection
 
 
@@ -48,7 +66,7 @@ def fresh_postgres(clock: Any, **options: Any) -> Callable[[str], Store]:
     """Empties the database; gives an opener of handles on it, by namespace."""
     database().execute(wipe_text())
     url = server().url()
-    return lambda namespace: open_store(url, namespace=namespace, clock=clock, migrate=False, **options)
+    return lambda namespace: reusing(open_store(url, namespace=namespace, clock=clock, migrate=False, **options))
 
 
 def empty_postgres() -> str:

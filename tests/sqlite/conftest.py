@@ -14,15 +14,8 @@ from typing import Any
 import pytest
 
 from paceline.stores import open_store
-from paceline.stores.sqlite import connect
 
 Opener = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here cuts the power: without waiting for the disk they are many times faster."""
-    monkeypatch.setitem(connect.DURABILITY, "normal", "OFF")
 
 
 @pytest.fixture

@@ -30,11 +30,6 @@ async def broken(queue: Queue, kind: type[StoreError], *words: str) -> None:
         assert word in str(error.value)
 
 
-def look_now(store) -> None:
-    """Once a second the store looks whether its file is still the same: let that second be over."""
-    store._writer._looked_at = 0
-
-
 def put_in_place(path: Path, other: Path) -> None:
     """Another file takes the place of this one, as a restored backup does."""
     for end in ("-wal", "-shm"):
@@ -55,13 +50,11 @@ async def goes_on(queue: Queue, store, trouble: Callable[[], object], repair: Ca
         await queue.add("work", "before")
         await eventually(lambda: "before" in done.data)
         trouble()
-        look_now(store)
         with pytest.raises(StoreError):
             await queue.add("work", "meanwhile")
         store.sleepers.wake_all()
         await eventually(lambda: "cannot claim" in caplog.text)
         repair()
-        look_now(store)
         await queue.add("work", "after")
         await eventually(lambda: "after" in done.data, within=10)
     assert done.data == ["before", "after"]
@@ -216,7 +209,6 @@ async def test_a_worker_goes_on_when_its_file_may_be_written_again(shared_folder
             os.unlink(path + end)
         os.chmod(other, 0o400)
         os.replace(other, path)
-        store._writer._looked_at = 0
         await says(queue.add("work", "meanwhile"))
         os.chmod(path, 0o600)
         await queue.add("work", "after")
@@ -477,17 +469,17 @@ async def test_a_worker_goes_on_when_a_damaged_file_is_replaced_by_its_backup(st
 # a file that is gone
 
 
-async def test_a_file_that_was_deleted_is_made_anew(store, path):
+async def test_a_file_that_was_deleted_is_made_anew_and_the_log_says_so(store, path, caplog):
     queue = Queue("line", store=store)
     await queue.add("work")
 
     for end in ("", "-wal", "-shm"):
         Path(f"{path}{end}").unlink()
-    look_now(store)
     await queue.add("work", "anew")
 
     assert path.exists()
     assert [job.data for job in await queue.list()] == ["anew"]
+    assert "was deleted or replaced while it was in use" in caplog.text
 
 
 async def test_a_file_that_was_replaced_is_the_one_that_counts(store, opener, path, tmp_path):
@@ -498,7 +490,6 @@ async def test_a_file_that_was_replaced_is_the_one_that_counts(store, opener, pa
     await other.close()
 
     put_in_place(path, tmp_path / "other.db")
-    look_now(store)
 
     assert [job.data for job in await queue.list()] == ["new"]
 
@@ -544,12 +535,10 @@ async def test_a_worker_that_runs_until_all_is_done_outlives_trouble_too(store, 
     for end in ends:
         os.rename(f"{path}{end}", tmp_path / f"away{end}")
     path.mkdir()
-    look_now(store)
     await eventually(lambda: "cannot claim" in caplog.text or run.done())
     path.rmdir()
     for end in ends:
         os.rename(tmp_path / f"away{end}", f"{path}{end}")
-    look_now(store)
     await asyncio.wait_for(run, 10)
 
     assert sorted(done.data) == list(range(10))

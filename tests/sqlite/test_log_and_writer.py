@@ -1,4 +1,4 @@
-"""The write-ahead log is folded, forks keep their hands off, callers share transactions, closing ends well."""
+"""The write-ahead log is folded, callers share transactions, closing ends well."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from paceline import Group, GroupFull, JobNotFound, Queue, StoreUnavailable, Worker
 from paceline.stores.sqlite import writer
 
-from .helpers import Done, eventually, run_python, start, working
+from .helpers import Done, eventually, start, working
 
 
 @pytest.fixture
@@ -329,130 +329,3 @@ async def test_one_store_serves_event_loops_in_several_threads(store):
 
     assert len(set(ids)) == 8
     assert (await Queue("line", store=store).counts())["waiting"] == 8
-
-
-# forks
-
-FORK = """
-import asyncio, os, sys, threading, time
-from paceline import Queue, Worker, open_store
-
-store = open_store("sqlite:///" + sys.argv[1], durability="normal")
-queue = Queue("line", store=store)
-
-def child(work):
-    \"\"\"Do this in a fork, in an event loop of its own.\"\"\"
-    pid = os.fork()
-    if pid:
-        return pid
-    def run():
-        asyncio.run(work())
-        os._exit(0)
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(8)
-    os._exit(7)
-
-async def gone(pid):
-    return os.waitstatus_to_exitcode((await asyncio.to_thread(os.waitpid, pid, 0))[1])
-
-async def main():
-    SCENE
-
-asyncio.run(asyncio.wait_for(main(), 14))
-"""
-
-
-async def forked(path: Path, scene: str) -> list[str]:
-    return (await run_python(FORK.replace("SCENE", scene.strip()), path)).split()
-
-
-async def test_a_fork_opens_the_file_for_itself_and_both_go_on(path):
-    said = await forked(
-        path,
-        """
-    await queue.add("work", 0)
-    mine = store._writer._db
-    async def work():
-        await queue.add("work", "child")
-        assert store._writer._db is not mine
-        await store.close()
-    pids = [child(work) for _ in range(3)]
-    for number in range(20):
-        await queue.add("work", number)
-    print([await gone(pid) for pid in pids] == [0, 0, 0])
-    print((await queue.counts())["waiting"], store._writer._db is mine)
-    await store.close()
-""",
-    )
-
-    assert said == ["True", "24", "True"]
-
-
-async def test_a_fork_in_the_middle_of_a_transaction_is_not_stuck(path):
-    said = await forked(
-        path,
-        """
-    await queue.add("work", 0)
-    entered, release = threading.Event(), threading.Event()
-    def occupy(state):
-        entered.set()
-        release.wait(10)
-    store._writer.post(occupy, writes=False)
-    await asyncio.to_thread(entered.wait, 5)
-    async def work():
-        await queue.add("work", "child")
-    pid = child(work)
-    await asyncio.sleep(0.1)
-    release.set()
-    print(await gone(pid), (await queue.counts())["waiting"])
-    await store.close()
-""",
-    )
-
-    assert said == ["0", "2"]
-
-
-async def test_a_fork_wakes_the_worker_of_its_parent_and_leaves_its_socket_alone(path):
-    said = await forked(
-        path,
-        """
-    done = []
-    async def handler(job):
-        done.append(job.data)
-    async with Worker("line", handler, store=store):
-        await asyncio.sleep(0.3)
-        async def work():
-            await queue.add("work", "child")
-            await store.close()
-        pid = child(work)
-        print(await gone(pid))
-        while not done:
-            await asyncio.sleep(0.01)
-        print(len([name for name in os.listdir(os.path.dirname(sys.argv[1])) if name.endswith(".ear")]))
-    print(store.missed_news)
-    await store.close()
-""",
-    )
-
-    assert said == ["0", "1", "0"]
-    assert os.listdir(path.parent) == ["jobs.db"]
-
-
-async def test_a_worker_may_run_in_a_fork(path):
-    said = await forked(
-        path,
-        """
-    job = await queue.add("work", 41)
-    async def work():
-        async def handler(job):
-            return job.data + 1
-        await Worker("line", handler, store=store).run(until_empty=True)
-        await store.close()
-    pid = child(work)
-    print(await job.result(timeout=8), await gone(pid))
-    await store.close()
-""",
-    )
-
-    assert said == ["42", "0"]

@@ -15,6 +15,7 @@ from paceline import Concurrency, Delay, EvenlySpaced, Group, Limit, PacelineErr
 from paceline.job import JobState, Move
 from paceline.stores.interface import Ask, Finish, Hold, Outcome, Override, Target
 
+from ..clocks import HandClock
 from .helpers import SECOND
 
 KINDS = [
@@ -26,18 +27,6 @@ KINDS = [
 ]
 OUTCOMES = [Outcome.COMPLETED, Outcome.FAILED, Outcome.RETRY, Outcome.RETURNED, Outcome.RELEASED]
 QUEUES = ("a", "b", "c")
-
-
-class HandClock:
-    """Time that moves only when a history says so."""
-
-    virtual = True
-
-    def __init__(self) -> None:
-        self.at = 1_000_000_000 * SECOND
-
-    def now(self) -> int:
-        return self.at
 
 
 class History:

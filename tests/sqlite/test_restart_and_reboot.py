@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from itertools import count, pairwise
 from typing import Any
@@ -16,24 +15,10 @@ from paceline.limits import Backoff, Kind, Limit
 from paceline.stores.interface import Finish, Hold, Lease, Note, Outcome, Override, Target
 from paceline.stores.sqlite import clock as clocks
 
+from ..clocks import HandClock
 from .helpers import HOUR, MINUTE, SECOND, Done, ask_again_at, eventually, start, working
 
 DAY = 24 * HOUR
-
-
-class HandClock:
-    """Time that moves only when a test says so."""
-
-    virtual = True
-
-    def __init__(self) -> None:
-        self.at: Micros = 1_000_000_000 * SECOND
-
-    def now(self) -> Micros:
-        return self.at
-
-    async def wait(self, event: asyncio.Event, until: Micros) -> bool:
-        raise AssertionError("nothing waits in these tests")
 
 
 class Machine:

@@ -128,6 +128,16 @@ async def test_a_file_of_an_older_version_is_upgraded_in_place_and_keeps_its_job
         assert db.execute("SELECT version FROM paceline_file").fetchall() == [(schema.VERSION,)]
 
 
+async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_jobs(path):
+    await use(path)
+    set_version(path, 1)
+
+    assert (await use(path))["waiting"] == 2
+
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute("SELECT version FROM paceline_file").fetchall() == [(schema.VERSION,)]
+
+
 async def test_many_who_find_an_older_version_at_once_upgrade_it_once(path, monkeypatch):
     await use(path)
     monkeypatch.setattr(schema, "text", lambda name: "CREATE TABLE paceline_new (a INTEGER);\n")

@@ -10,13 +10,15 @@ import pytest
 
 from paceline import App, ConfigError, Limit, Queue, Rate, Worker, open_store
 from paceline.stores import shared_store
+from paceline.stores.sqlite import connect
 
 from .helpers import Done, start, working
 
 
 @pytest.fixture(autouse=True)
-def no_waiting_for_the_disk() -> None:
+def waits_for_the_disk(monkeypatch) -> None:
     """Here the settings are as they are for users."""
+    monkeypatch.setitem(connect.DURABILITY, "normal", "NORMAL")
 
 
 def setting(store, name: str) -> object:
@@ -56,7 +58,6 @@ async def test_a_relative_url_stays_with_its_file_when_the_program_changes_its_f
     await queue.add("work")
 
     monkeypatch.chdir(tmp_path / "there")
-    store._writer._looked_at = 0  # once a second the store looks whether its file is still the same
     counts = await queue.counts()
     await store.close()
 

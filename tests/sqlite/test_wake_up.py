@@ -191,6 +191,44 @@ async def test_a_job_that_is_removed_elsewhere_ends_the_wait_for_it(store, opene
         await asyncio.wait_for(waiting, SOON)
 
 
+async def test_a_process_that_listens_already_hears_of_the_end_that_it_begins_to_wait_for(store, opener):
+    job = await Queue("line", store=store).add("work")
+    listener = store.listen(["line"], "worker")
+    await sleeping()
+    waiting = asyncio.create_task(job.result(timeout=20))
+    await sleeping()
+    other = opener()
+    (held,) = await start(other)
+
+    await other.finish([Finish(id=held.id, fence=held.fence, outcome=Outcome.COMPLETED, result=b"null")])
+
+    await asyncio.wait_for(waiting, SOON)
+    assert store.missed_news == 0
+    listener.close()
+
+
+async def test_others_are_notified_once_it_is_written(store, opener, program, monkeypatch):
+    """Whoever is notified looks at once, and what it does not find it is not notified of again."""
+    listening = opener()
+    listener = listening.listen(["line"], "worker")
+    await listening.open()
+    await sleeping()
+    found: list[int] = []
+    tell = ears.Ears.tell
+
+    def look_and_tell(self: ears.Ears, *news: Any) -> None:
+        (number,) = program().execute("SELECT count(*) FROM paceline_job").fetchone()
+        found.append(number)
+        tell(self, *news)
+
+    monkeypatch.setattr(ears.Ears, "tell", look_and_tell)
+    for _ in range(3):
+        await Queue("line", store=store).add("work")
+
+    assert found == [1, 2, 3]
+    listener.close()
+
+
 async def test_more_news_than_fit_into_a_message_arrive_all_the_same(store, opener):
     queue = Queue("line", store=store)
     jobs = await queue.add_many([("work", number, {"job_id": f"{number:0100d}"}) for number in range(600)])
@@ -219,6 +257,26 @@ async def test_the_socket_lies_beside_the_file_and_goes_when_the_store_closes(st
     await store.close()
 
     assert sorted(found.name for found in path.parent.iterdir()) == ["jobs.db"]
+
+
+@pytest.mark.timeout(30)
+async def test_a_store_closes_when_nobody_reads_its_socket_any_more_and_it_is_full(store):
+    ear = store.listen(["line"], "worker")
+    await store.open()
+    address, thread = store._ears._address, store._ears._thread
+    store._ears._stop.set()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+        mouth.setblocking(False)
+        mouth.sendto(b"{}", address)
+        thread.join(5)
+        with pytest.raises(BlockingIOError):
+            while True:
+                mouth.sendto(b"{}", address)
+
+    ear.close()
+    await store.close()
+
+    assert not os.path.exists(address)
 
 
 async def test_who_only_adds_needs_no_socket(store, path):
@@ -271,6 +329,56 @@ async def test_a_path_that_is_too_long_for_a_socket_works_all_the_same(opener, t
 
     await one.close()
     assert not address.exists()
+
+
+async def end(store: Any, job: Any) -> None:
+    await store.finish([Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED, result=b"null")])
+
+
+async def test_a_socket_that_somebody_removed_is_made_anew(store, path, opener, often, program):
+    """Whoever waits for a result hears of it, although nobody could tell; from then on everybody is told again."""
+    other = opener()
+    await Queue("line", store=other).add_many([("work", None)] * 3)
+    jobs = await start(other, 2)
+    waiting = [asyncio.create_task(store.finished(job.id, None)) for job in jobs]
+    await eventually(lambda: sockets(path.parent))
+    before = sockets(path.parent)
+    await sleeping()
+
+    (path.parent / before[0]).unlink()
+    await end(other, jobs[0])
+    await asyncio.wait_for(waiting[0], SOON)
+    await eventually(lambda: sockets(path.parent) not in ([], before))
+    listed = program()
+    others = "SELECT 1 FROM paceline_ear WHERE waits AND address NOT LIKE ?"
+    await eventually(lambda: listed.execute(others, (f"%{before[0]}",)).fetchone())
+    await sleeping()
+    missed = store.missed_news
+    await end(other, jobs[1])
+    await asyncio.wait_for(waiting[1], SOON)
+
+    assert store.missed_news == missed
+
+
+async def test_who_may_not_write_to_a_socket_takes_it_from_nobody(store, path, opener, monkeypatch):
+    class Forbidden(socket.socket):
+        def sendto(self, *message: Any) -> int:
+            raise PermissionError(errno.EACCES, "not yours")
+
+    done = Done()
+    async with working(Worker("line", done, store=store)):
+        await sleeping()
+        may_not, may = opener(), opener()
+        monkeypatch.setattr(ears, "socket", without(socket=Forbidden))
+        await Queue("line", store=may_not).add("work", 1)
+        await eventually(lambda: done.data == [1], within=SOON)
+        monkeypatch.setattr(ears, "socket", socket)
+        await sleeping()
+        missed = store.missed_news
+        await Queue("line", store=may).add("work", 2)
+        await eventually(lambda: done.data == [1, 2], within=SOON)
+
+        assert (store.missed_news, len(sockets(path.parent))) == (missed, 1)
 
 
 async def test_strange_messages_are_ignored(store, opener):
@@ -352,6 +460,19 @@ async def test_without_unix_sockets_looking_at_the_file_is_enough(opener, monkey
     await fallback_works(opener(), opener)
 
     assert sockets(path.parent) == []
+
+
+async def test_without_unix_sockets_a_result_is_found_while_other_jobs_are_left(opener, monkeypatch, often):
+    monkeypatch.setattr(ears, "socket", without("AF_UNIX"))
+    store, other = opener(), opener()
+    await Queue("line", store=other).add_many([("work", None)] * 2)
+    (job,) = await start(other)
+    waiting = asyncio.create_task(store.finished(job.id, None))
+    await sleeping()
+
+    await end(other, job)
+
+    await asyncio.wait_for(waiting, SOON)
 
 
 async def test_where_no_socket_can_be_made_looking_at_the_file_is_enough(opener, monkeypatch, path, often):

@@ -20,6 +20,7 @@ from paceline.clock import Micros
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 
+from ..servers.files import new_file
 from ..servers.fresh import fresh_postgres
 from ..servers.redis import empty_redis
 from .builders import SECOND, us
@@ -88,7 +89,7 @@ def memory(folder: Path, clock: ManualClock) -> Opener:
 
 
 def sqlite(folder: Path, clock: ManualClock) -> Opener:
-    url = f"sqlite:///{folder / 'jobs.db'}"
+    url = f"sqlite:///{new_file(folder / 'jobs.db')}"
     return lambda namespace: open_store(url, namespace=namespace, clock=clock, durability="normal")
 
 

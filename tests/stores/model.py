@@ -16,6 +16,7 @@ from typing import Any
 from paceline.errors import ConfigError, GroupFull, JobNotFound, MoveNotAllowed, NeverFits
 from paceline.job import MOVES, JobState, Move, NewJob
 from paceline.limits import Backoff, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate
+from paceline.limits.memory import Remembered, remember
 from paceline.stores.interface import Ask, Finish, Hold, Lease, Outcome, Override, Target
 
 NEVER = 1 << 62
@@ -112,6 +113,8 @@ class ModelPart:
             self.last, self.last_cost = max(Fraction(now), self.last or Fraction(0)), 1
 
     def idle(self, now: int) -> bool:
+        if isinstance(self.kind, Remembered) and (last := self.last_start()) is not None:
+            return last + max(self.kind.window, self.kind.spacing * self.cost_of_last()) <= now
         if isinstance(self.kind, Rate):
             return self.spent(now) == 0
         return self.last is None or self.opens_at(0, 1) < now
@@ -120,6 +123,25 @@ class ModelPart:
         if isinstance(self.kind, Rate):
             return max((at for at, _ in self.starts), default=None)
         return None if self.last is None else ceil(self.last)
+
+    def cost_of_last(self) -> int:
+        """What was counted at the instant of the last start."""
+        if isinstance(self.kind, Rate):
+            return sum(cost for at, cost in self.starts if at == self.last_start())
+        return self.last_cost
+
+    def go_on(self, old: list[ModelPart]) -> None:
+        """Go on with what an old part remembers: one alike, else one that knows more than the last start."""
+        logs = [other for other in old if isinstance(other.kind, Rate)]
+        alike = logs if isinstance(self.kind, Rate) else [other for other in old if type(other.kind) is type(self.kind)]
+        known = alike or logs or old
+        if not known or isinstance(self.kind, Concurrency):
+            return
+        best = max(known, key=lambda other: (getattr(other.kind, "max", 1) if other in logs else 1, other.last_start()))
+        if isinstance(self.kind, Rate):
+            self.starts = best.blurred() if best in logs else [(best.last_start() or 0, best.last_cost)]
+        else:
+            self.last, self.last_cost = Fraction(best.last_start() or 0), best.cost_of_last()
 
     def blurred(self) -> list[tuple[int, int]]:
         """What a rate had to know: its youngest starts, up to its maximum. The others look as young as the next."""
@@ -134,6 +156,8 @@ class ModelKey:
 
     kind: Kind
     parts: list[ModelPart] = field(default_factory=list)
+    memory: ModelPart | None = None
+    """What counts for other kinds of this key: those that ruled before, and those that rule when an override ends."""
     hold_until: int = 0
     held_at: int = 0
     refusals: int = 0
@@ -147,25 +171,26 @@ class ModelKey:
 
     def idle(self, now: int) -> bool:
         """Nothing that happened under it matters any more."""
-        return not self.refusals and self.hold_until <= now and all(part.idle(now) for part in self.parts)
+        return not self.refusals and self.hold_until <= now and all(part.idle(now) for part in self.kept)
 
-    def change(self, kind: Kind) -> None:
+    @property
+    def kept(self) -> list[ModelPart]:
+        return self.parts + ([self.memory] if self.memory is not None else [])
+
+    def change(self, kind: Kind, beneath: list[Kind], group: str | None) -> None:
         """Other numbers: each new part goes on with what an old one like it remembers, else with the last start."""
-        old = self.parts
-        self.kind = kind
-        self.parts = [ModelPart(part) for part in kind.parts()]
-        last = max((at for part in old if (at := part.last_start()) is not None), default=None)
-        for part in self.parts:
-            alike = [other for other in old if type(other.kind) is type(part.kind)]
-            if isinstance(part.kind, Rate) and alike:
-                part.starts = max(alike, key=lambda other: other.kind.max).blurred()
-            elif isinstance(part.kind, Rate) and last is not None:
-                part.starts = [(last, 1)]
-            elif isinstance(part.kind, Delay | EvenlySpaced) and last is not None:
-                part.last = Fraction(last)
-                spaced = alike or [other for other in old if other.last is not None]
-                only_rates = not alike and any(isinstance(other.kind, Rate) for other in old)
-                part.last_cost = spaced[0].last_cost if spaced and not only_rates else 1
+        old = [part for part in self.kept if part.last_start() is not None]
+        others = [part.kind for part in old]
+        others += [part for each in beneath for part in each.parts() if not isinstance(part, Concurrency)]
+        log = remember(kind.parts(), others, may_be_forgotten=group is not None)
+        if kind != self.kind:
+            self.kind = kind
+            self.parts = [ModelPart(part) for part in kind.parts()]
+            for part in self.parts:
+                part.go_on(old)
+        self.memory = None if log is None else ModelPart(log)
+        if self.memory is not None:
+            self.memory.go_on(old)
 
 
 @dataclass(eq=False)
@@ -262,9 +287,18 @@ class Model:
                     return override.kind
         return self.limits[name].kind_for(group)
 
+    def beneath(self, key: Key) -> list[Kind]:
+        """What rules again when overrides end."""
+        name, group = key
+        said = [each.kind for each in self.overrides if each.limit == name and each.group == group]
+        if group is not None:
+            said += [each.kind for each in self.overrides if each.limit == name and each.group is None]
+        return [*said[1:], self.limits[name].kind_for(group)] if said else []
+
     def key(self, key: Key) -> ModelKey:
         if key not in self.keys:
             self.keys[key] = ModelKey(self.kind_of(key))
+            self.keys[key].change(self.kind_of(key), self.beneath(key), key[1])
         return self.keys[key]
 
     def opens_at(self, key: Key, cost: int, *, live: bool = False) -> int:
@@ -479,7 +513,7 @@ class Model:
 
     def charge(self, keys: Iterable[tuple[Key, int]]) -> None:
         for key, cost in keys:
-            for part in self.key(key).parts:
+            for part in self.key(key).kept:
                 part.start(0, cost, self.now)
 
     def fail_misfit(self, job: ModelJob) -> None:
@@ -605,6 +639,8 @@ class Model:
         for job in jobs:
             if self.seen(job) not in MOVES[move]:
                 raise MoveNotAllowed(job.new.id, self.seen(job), move)
+        if move is Move.RETRY:
+            self.refuse_second_lives(jobs)
         for job in jobs:
             self.reservations = [kept for kept in self.reservations if kept.holder is not job]
             if move is Move.REMOVE:
@@ -621,6 +657,15 @@ class Model:
                     job.cancel_asked = False
                 job.due_at = self.now
                 self.arrive(job)
+
+    def refuse_second_lives(self, jobs: list[ModelJob]) -> None:
+        """Of a unique key there is one live job: not another one, nor one of the same move."""
+        for place, job in enumerate(jobs):
+            key = job.new.queue, job.new.unique
+            rivals = [other for other in jobs[:place] if (other.new.queue, other.new.unique) == key]
+            holder = self.unique_match([*self.jobs], job.new) or next(iter(rivals), None)
+            if job.new.unique is not None and holder is not None:
+                raise MoveNotAllowed(job.new.id, self.seen(job), Move.RETRY, holder.new.id)
 
     def pause(self, queue: str, task: str | None, group: str | None, paused: bool) -> None:
         state = self.queue(queue)
@@ -649,9 +694,11 @@ class Model:
     def renew(self) -> None:
         """Every key goes on under the numbers that hold now; other numbers end a reservation."""
         for key, found in self.keys.items():
-            kind = self.kind_of(key)
-            if kind != found.kind:
-                found.change(kind)
+            kind, beneath = self.kind_of(key), self.beneath(key)
+            changed = kind != found.kind
+            if changed or beneath:
+                found.change(kind, beneath, key[1])
+            if changed:
                 self.reservations = [kept for kept in self.reservations if kept.key != key]
 
     def drop_limit(self, name: str) -> None:

@@ -79,6 +79,17 @@ async def test_a_job_that_started_before_the_hold_does_not_reset_the_backoff(sto
     assert await held_for(store, clock) == 8 * SECOND
 
 
+async def test_a_job_that_started_at_the_instant_of_the_hold_does_not_reset_the_backoff(store, clock):
+    await declare(store, "mail", ROOMY)
+    await add(store, "a", "b")
+    jobs = await start(store, 2)
+    await finish(store, jobs[0], Outcome.RETURNED, holds=(Hold(limit="mail"),))
+
+    await finish(store, jobs[1])
+
+    assert await held_for(store, clock) == 2 * SECOND
+
+
 @pytest.mark.parametrize("outcome", [Outcome.FAILED, Outcome.RETRY, Outcome.RETURNED, Outcome.CRASHED])
 async def test_only_a_success_resets_the_backoff(store, clock, outcome):
     await declare(store, "mail", ROOMY)
@@ -116,6 +127,16 @@ async def test_jobs_that_ran_together_are_refused_once(store, clock):
 
     assert (await usage(store, "mail")).hold_until == clock.now() - 3_000 + SECOND
     assert await held_for(store, clock) == 2 * SECOND
+
+
+async def test_jobs_that_started_at_the_instant_of_the_hold_are_refused_once(store, clock):
+    await declare(store, "mail", ROOMY)
+    await add(store, "a", "b", "c")
+
+    for job in await start(store, 3):
+        await finish(store, job, Outcome.RETURNED, holds=(Hold(limit="mail"),))
+
+    assert (await usage(store, "mail")).hold_until == clock.now() + SECOND
 
 
 async def test_a_job_that_started_after_the_hold_is_refused_anew(store, clock):

@@ -80,6 +80,18 @@ async def test_priority_beats_lifo(store):
     assert claimed(await claim(store, 2)) == ["urgent", "newest"]
 
 
+async def test_a_job_that_joins_others_takes_its_own_place(store):
+    await add(store, "first", "second", "third")
+    assert claimed(await claim(store)) == ["first"]
+
+    for id, options in [("last in", {"lifo": True}), ("urgent", {"priority": -1}), ("late", {"priority": 1})]:
+        await add(store, id, **options)
+    assert claimed(await claim(store, 2)) == ["urgent", "last in"]
+    await add(store, "urgent too", priority=-1)
+
+    assert claimed(await claim(store, 4)) == ["urgent too", "second", "third", "late"]
+
+
 async def test_priority_decides_between_tasks_that_meet_different_limits(store):
     await declare(store, "mail", Rate(100, per="1s"), tasks=["send"])
     await add(store, "later", task="send", priority=5)
@@ -221,6 +233,18 @@ async def test_time_stands_still_for_the_store_rather_than_go_back(store, clock)
     assert (claimed(answer), answer.now, answer.ask_again_at) == ([], job.started_at, job.started_at + 60 * SECOND)
 
 
+async def test_time_stands_still_where_nothing_is_limited(store, clock):
+    await add(store, "a", "b", "c")
+    (first,) = await start(store)
+
+    clock.step_back("1h")
+
+    assert [(job.id, job.started_at) for job in await start(store, 2)] == [
+        ("b", first.started_at),
+        ("c", first.started_at),
+    ]
+
+
 # finishes sent along
 
 
@@ -297,6 +321,23 @@ async def test_a_claim_asked_again_does_not_call_its_own_finishes_lost(store):
     assert (again.jobs, again.lost) == (first.jobs, [])
 
 
+async def test_a_claim_for_no_slots_writes_the_ends_and_starts_nothing(store):
+    await add(store, "a", "b")
+    (job,) = await start(store)
+
+    nothing = await claim(store, 0, claim_id="one", finishes=[ending(job)])
+
+    assert (nothing.jobs, nothing.lost) == ([], [])
+    assert [await state_of(store, name) for name in "ab"] == [JobState.COMPLETED, JobState.WAITING]
+
+
+async def test_a_claim_asked_again_for_no_slots_gives_what_it_started(store):
+    await add(store, "a", "b", "c")
+    first = await claim(store, 2, claim_id="one")
+
+    assert (await claim(store, 0, claim_id="one")).jobs == first.jobs
+
+
 async def test_another_claim_id_is_another_claim(store):
     await add(store, "a", "b")
     await claim(store, claim_id="one")
@@ -363,6 +404,19 @@ async def test_a_job_that_was_left_to_others_is_still_in_its_place(store):
     assert claimed(await claim(store, worker="small", room=2, most=2)) in ([], ["small"])
 
     assert claimed(await claim(store, worker="large")) == ["big"]
+
+
+@pytest.mark.parametrize("own", [{"room": 2}, {"room": 2, "most": 2}])
+async def test_a_big_job_whose_group_is_full_in_another_queue_asks_for_no_room(store, own):
+    await declare(store, "tenant", Concurrency(1), by="group")
+    await add(store, "runs", group="full", queue="elsewhere")
+    await add(store, "big", group="full", cost=5)
+    await add(store, "small", group="other")
+    await start(store, queues=["elsewhere"])
+
+    answer = await claim(store, 5, worker="own", **own)
+
+    assert (claimed(answer), answer.needs_room) == (["small"], 0)
 
 
 # bounded moves

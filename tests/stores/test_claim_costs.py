@@ -18,6 +18,7 @@ from .builders import (
     claim,
     claimed,
     declare,
+    hold,
     opens_exactly_at,
     read,
     start,
@@ -310,6 +311,32 @@ async def test_a_big_job_that_its_group_refuses_keeps_no_room(store):
     await add(store, "small", group="modest")
 
     assert claimed(await claim(store)) == ["small"]
+
+
+async def test_a_big_job_that_comes_to_be_refused_otherwise_gives_its_room_up(store, clock):
+    await declare(store, "tokens", Rate(3, per="1m"))
+    await declare(store, "gate", Rate(100, per="1m"), tasks=["big"])
+    await a_big_job_that_lacks_room(store, clock, task="big", group="big")
+    await add(store, "small")
+    assert claimed(await claim(store)) == []
+
+    await hold(store, "gate", for_="1h")
+
+    assert claimed(await claim(store)) == ["small"]
+
+
+async def test_a_better_job_starts_before_the_big_one_that_blocks_its_lane(store, clock):
+    await declare(store, "tokens", Rate(3, per="1m"), by="group")
+    await add(store, "first", "big", group="acme", cost=3)
+    await start(store)
+    clock.advance("1m")
+    await add(store, "small", group="acme", priority=-1)
+    await start(store)
+    assert claimed(await claim(store)) == []
+
+    await add(store, "better", group="acme", priority=-1)
+
+    assert claimed(await claim(store)) == ["better"]
 
 
 @pytest.mark.parametrize("how", ["cancel", "remove", "pause the task", "drain"])

@@ -18,6 +18,7 @@ from .builders import (
     declare,
     finish,
     groups_of,
+    hold,
     opens_exactly_at,
     read,
     start,
@@ -353,6 +354,18 @@ async def test_a_job_that_its_group_refuses_is_not_charged_to_shared_limits(stor
     await add_many(store, 1, group="c")
 
     assert groups_of((await claim(store, 5)).jobs) == ["b", "c"]
+
+
+async def test_a_job_whose_group_is_held_is_not_charged_to_shared_limits(store):
+    await declare(store, "all", Rate(10, per="1m"))
+    await declare(store, "tenant", Rate(10, per="1m"), by="group")
+    await hold(store, "tenant", group="held", for_="1h")
+    await add_many(store, 3, group="held")
+    await add_many(store, 3, group="free")
+
+    assert groups_of((await claim(store, 9)).jobs) == ["free"] * 3
+
+    assert (await usage(store, "all")).used == 3
 
 
 @pytest.mark.parametrize(("queue", "task", "group"), [(10, 20, 40), (40, 10, 20), (20, 40, 10)])

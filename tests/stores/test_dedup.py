@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from paceline.errors import MoveNotAllowed
 from paceline.job import JobState, Move
 from paceline.stores.interface import Outcome
 
@@ -55,6 +58,16 @@ async def test_an_id_twice_in_one_bulk_gives_one_job(store):
     assert [(each.job.id, each.existed) for each in inserted] == [("a", False), ("b", False), ("a", True)]
     assert (await read(store, "a")).data == b"1"
     assert claimed(await claim(store, 5)) == ["a", "b"]
+
+
+async def test_an_id_twice_in_one_bulk_that_joins_others_gives_one_job(store):
+    await add(store, "first", "second")
+    await start(store)
+
+    inserted = await store.insert([a_job("a"), a_job("a"), a_job("b")])
+
+    assert [(each.job.id, each.existed) for each in inserted] == [("a", False), ("a", True), ("b", False)]
+    assert claimed(await claim(store, 9)) == ["second", "a", "b"]
 
 
 async def test_a_bulk_that_is_sent_again_adds_only_what_is_missing(store):
@@ -220,3 +233,86 @@ async def test_an_id_that_a_unique_key_left_free_goes_to_the_next_job_of_the_bul
     assert [each.existed for each in (first, second, third, fourth, fifth)] == [False, True, False, False, False]
     assert second.job.id == "a"
     assert [job.id for job in (await claim(store, slots=9)).jobs] == ["a", "c", "b", "d"]
+
+
+# a finished job that is retried
+
+
+@pytest.mark.parametrize("state", FINISHED)
+async def test_a_finished_job_whose_key_another_one_has_is_not_retried(store, state):
+    before = await a_job_in(store, state, "a", unique="key")
+    await add(store, "b", unique="key")
+
+    with pytest.raises(MoveNotAllowed, match="'b' has its unique key") as refused:
+        await store.move(["a"], Move.RETRY)
+
+    assert (refused.value.job_id, refused.value.state, refused.value.holder) == ("a", state, "b")
+    assert (await store.move_all("line", state, Move.RETRY), await read(store, "a")) == (0, before)
+    assert await add_one(store, "c", unique="key") == ("b", True)
+    assert claimed(await claim(store, 5)) == ["b"]
+
+
+@pytest.mark.parametrize("state", FINISHED)
+async def test_a_finished_job_that_is_retried_takes_its_free_key_again(store, state):
+    await a_job_in(store, state, "a", unique="key")
+
+    await store.move(["a"], Move.RETRY)
+
+    assert await add_one(store, "b", unique="key") == ("a", True)
+    (job,) = await start(store)
+    await finish(store, job)
+    assert await add_one(store, "b", unique="key") == ("b", False)
+
+
+async def test_a_key_whose_time_is_over_is_taken_by_a_job_that_is_retried(store, clock):
+    await a_job_in(store, JobState.FAILED, "a", unique="key", unique_ttl="1m")
+    await add(store, "b", unique="key", unique_ttl="10s")
+    clock.advance("10s")
+
+    await store.move(["a"], Move.RETRY)
+
+    assert await add_one(store, "c", unique="key") == ("a", True)
+    clock.advance("50s")
+    assert await add_one(store, "c", unique="key") == ("c", False)
+
+
+async def test_of_jobs_with_one_key_a_move_retries_none_and_a_sweep_the_first(store):
+    for id in ("a", "b"):
+        await a_job_in(store, JobState.FAILED, id, unique="key")
+    await a_job_in(store, JobState.FAILED, "other", unique="other key")
+    await a_job_in(store, JobState.FAILED, "without")
+
+    with pytest.raises(MoveNotAllowed, match="'a' has its unique key"):
+        await store.move(["other", "a", "b"], Move.RETRY)
+    states = [await state_of(store, id) for id in ("other", "a", "b")]
+    retried = await store.move_all("line", JobState.FAILED, Move.RETRY)
+
+    assert (states, retried) == ([JobState.FAILED] * 3, 3)
+    assert claimed(await claim(store, 5)) == ["a", "other", "without"]
+
+
+async def test_keys_of_other_queues_stop_no_retry(store):
+    await a_job_in(store, JobState.FAILED, "a", unique="key")
+    await add(store, "b", queue="two", unique="key")
+
+    await store.move(["a"], Move.RETRY)
+
+    assert claimed(await claim(store, 5)) == ["a"]
+
+
+async def test_of_retries_and_adds_at_the_same_time_one_gets_the_key(store, in_threads):
+    for number in range(4):
+        await a_job_in(store, JobState.FAILED, f"old {number}", unique="key")
+
+    async def race(other, index):
+        if index % 3 == 0:
+            await other.insert([a_job(f"new {index}", unique="key")])
+        elif index % 3 == 1:
+            await other.move_all("line", JobState.FAILED, Move.RETRY)
+        else:
+            with suppress(MoveNotAllowed):
+                await other.move([f"old {index // 3}"], Move.RETRY)
+
+    await in_threads(12, race)
+
+    assert (await store.counts("line"))["waiting"] == 1

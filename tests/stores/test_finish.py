@@ -17,6 +17,7 @@ from .builders import (
     add,
     claim,
     claimed,
+    complete,
     declare,
     ending,
     finish,
@@ -198,6 +199,16 @@ async def test_every_outcome_frees_the_slot_once(store, outcome):
     assert (await usage(store, "all")).used == 1
 
 
+async def test_many_ends_in_one_step_free_every_slot(store):
+    await declare(store, "all", Concurrency(3))
+    await add(store, "a", "b", "c", "d", "e", "f", "g")
+
+    await complete(store, await start(store, 3))
+
+    assert (await usage(store, "all")).used == 0
+    assert len((await claim(store, 5)).jobs) == 3
+
+
 async def test_a_job_that_crashed_three_times_fails(store, clock):
     await add(store, "a", attempts=5)
     for _ in range(2):
@@ -267,6 +278,18 @@ async def test_another_fence_is_refused(store, difference):
     lost = await store.finish([Finish(id="a", fence=job.fence + difference, outcome=Outcome.COMPLETED)])
 
     assert (lost, await read(store, "a")) == (["a"], job)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+async def test_a_stale_fence_is_refused_for_every_outcome(store, clock, outcome):
+    await add(store, "a", attempts=9)
+    (zombie,) = await start(store, lease="5s")
+    clock.advance("5s")
+    (job,) = await start(store)
+
+    assert await store.finish([ending(zombie, outcome)]) == ["a"]
+
+    assert await read(store, "a") == job
 
 
 async def test_an_unknown_job_is_lost(store):
@@ -369,3 +392,21 @@ async def test_a_job_that_is_not_kept_stays_while_it_comes_back(store):
     await finish(store, job, Outcome.RETRY)
 
     assert await state_of(store, "a") == JobState.WAITING
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the old one first", "the new one first"])
+@pytest.mark.parametrize("outcome", [Outcome.COMPLETED, Outcome.RETRY], ids=str)
+async def test_of_two_ends_of_one_job_the_one_whose_fence_is_current_counts(store, clock, outcome, order):
+    await add(store, "a", "b")
+    (old,) = await start(store, lease="10s")
+    clock.advance("10s")
+    (new, other) = await start(store, 2, worker="another")
+
+    ends = [ending(old, result=b"1"), ending(new, outcome), ending(other)][::order]
+    lost = await store.finish(ends)
+
+    assert lost == ["a"]
+    assert [await state_of(store, id) for id in ("a", "b")] == [
+        JobState.COMPLETED if outcome is Outcome.COMPLETED else JobState.WAITING,
+        JobState.COMPLETED,
+    ]

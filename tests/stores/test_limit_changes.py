@@ -6,7 +6,7 @@ import pytest
 
 from paceline.clock import NEVER
 from paceline.errors import ConfigError
-from paceline.limits import Concurrency, Delay, EvenlySpaced, Limit, Rate, Unlimited
+from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Limit, Rate, Unlimited
 from paceline.stores.interface import Changed, Override, Target
 
 from .builders import (
@@ -268,6 +268,163 @@ async def test_a_gap_in_place_of_a_rate_counts_from_the_last_start(store, clock)
     await declare(store, "all", Delay("10s"))
 
     await opens_exactly_at(store, clock, last + 10 * SECOND)
+
+
+@pytest.mark.parametrize(
+    ("kind", "simple"),
+    [
+        (Unlimited() & Rate(1, per="1h"), Rate(1, per="1h")),
+        (AllOf(), Unlimited()),
+        (AllOf(Delay("1s")), Delay("1s")),
+        (Rate(1, per="1h") & Unlimited() & Concurrency(2), Rate(1, per="1h") & Concurrency(2)),
+    ],
+    ids=repr,
+)
+async def test_a_kind_comes_back_without_what_changes_nothing(store, handle, kind, simple):
+    await declare(store, "all", kind)
+    await declare(store, "tenant", Delay("1s"), by="group", overrides={"acme": kind})
+
+    async with handle() as other:
+        for each in (store, other):
+            found = {limit.name: limit for limit in await each.limits()}
+            kinds = [found["all"].kind, found["tenant"].overrides["acme"], (await usage(each, "all")).kind]
+            assert [repr(back) for back in kinds] == [repr(simple)] * 3
+    assert (kind, hash(kind)) == (simple, hash(simple))
+
+
+OTHERS = [
+    Concurrency(50),
+    Unlimited(),
+    Delay("1us"),
+    EvenlySpaced(1_000_000, per="1s"),
+    Rate(100, per="1ms"),
+    Delay("1us") & Concurrency(50),
+]
+
+
+@pytest.mark.parametrize("scope", [{}, {"by": "group"}], ids=["all", "group"])
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+async def test_a_rate_has_forgotten_nothing_when_an_override_of_another_kind_is_lifted(store, clock, other, scope):
+    await declare(store, "all", Rate(3, per="1h"), **scope)
+    await add_many(store, 20, group="acme")
+    first = clock.now()
+    await start(store, 2)
+    clock.advance("1m")
+
+    await store.override(Override(limit="all", kind=other), None)
+    await start(store)
+    clock.advance("10s")
+    await store.prune()
+    await store.lift("all", None)
+
+    await opens_exactly_at(store, clock, first + HOUR)
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+async def test_a_rate_has_forgotten_nothing_when_an_override_of_another_kind_expires(store, clock, other):
+    await declare(store, "all", Rate(3, per="1h"), by="group")
+    await add_many(store, 20, group="acme")
+    first = clock.now()
+    await start(store, 2)
+
+    await store.override(Override(limit="all", kind=other, group="acme"), MINUTE)
+    clock.advance("30s")
+    await start(store)
+    clock.advance("2m")
+
+    await opens_exactly_at(store, clock, first + HOUR)
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+async def test_a_declaration_of_another_kind_that_is_taken_back_forgets_nothing(store, clock, other):
+    await declare(store, "all", Rate(5, per="1h"))
+    await add_many(store, 20, cost=2)
+    first = clock.now()
+    await start(store)
+
+    await declare(store, "all", other)
+    clock.advance("1m")
+    await start(store)
+    await declare(store, "all", Rate(5, per="1h"))
+
+    await opens_exactly_at(store, clock, first + HOUR)
+
+
+@pytest.mark.parametrize("other", [Concurrency(50), Unlimited(), Rate(100, per="1ms")], ids=repr)
+@pytest.mark.parametrize("kind", [Delay("1m"), EvenlySpaced(60, per="20m")], ids=repr)
+async def test_a_gap_has_forgotten_no_start_when_an_override_of_another_kind_is_lifted(store, clock, kind, other):
+    await declare(store, "all", kind, by="group")
+    await add_many(store, 20, group="acme", cost=3)
+    await start(store)
+
+    await store.override(Override(limit="all", kind=other), None)
+    clock.advance("10s")
+    await start(store)
+    clock.advance("10s")
+    await store.prune()
+    await store.lift("all", None)
+
+    last = clock.now() - 10 * SECOND
+    await opens_exactly_at(store, clock, last + MINUTE)
+
+
+async def test_parts_in_another_order_have_forgotten_nothing(store, clock):
+    rates = Rate(2, per="1m"), Rate(3, per="1h")
+    await declare(store, "all", rates[0] & rates[1] & Concurrency(9))
+    first = await start_every_second(store, clock, 2)
+
+    await declare(store, "all", Concurrency(9) & rates[1] & rates[0])
+
+    await opens_exactly_at(store, clock, first + MINUTE)
+    await opens_exactly_at(store, clock, first + HOUR)
+
+
+async def test_permits_count_when_an_override_of_another_kind_is_lifted(store, clock):
+    await store.set_limits([Limit.for_code("api", Rate(2, per="1h"))])
+    assert (await store.acquire([Target("api")], "one", MINUTE)).granted
+
+    await store.override(Override(limit="api", kind=Concurrency(9)), None)
+    assert (await store.acquire([Target("api")], "two", MINUTE)).granted
+    await store.lift("api", None)
+
+    refused = await store.acquire([Target("api")], "three", MINUTE)
+    assert (refused.granted, refused.until) == (False, clock.now() + HOUR)
+
+
+@pytest.mark.parametrize("before", ["nothing", "looked", "held", "cleared", "cleared under the override"])
+async def test_a_kind_that_counted_no_start_and_rules_no_more_leaves_no_log(store, before):
+    await store.set_limits([Limit.for_code("api", Rate(5, per="1h"))])
+    if before == "looked":
+        await store.usage("api", None)
+    elif before == "held":
+        await hold(store, "api", for_="1m")
+        await store.release("api", None)
+    elif before != "nothing":
+        await store.acquire([Target("api")], "first", MINUTE)
+    if before == "cleared":
+        await store.clear("api", None)
+    await store.override(Override(limit="api", kind=Concurrency(2)), None)
+    if before == "cleared under the override":
+        await store.clear("api", None)
+    await store.set_limits([Limit.for_code("api", Unlimited())])
+    assert (await store.acquire([Target("api", cost=2)], "one", MINUTE)).granted
+
+    await store.override(Override(limit="api", kind=Rate(6, per="2h")), None)
+
+    assert (await store.usage("api", None)).used == 0
+
+
+async def test_a_limit_that_is_cleared_under_an_override_has_forgotten_all(store):
+    await declare(store, "all", Rate(2, per="1h"))
+    await add_many(store, 20)
+    await start(store, 2)
+
+    await store.override(Override(limit="all", kind=Concurrency(50)), None)
+    await start(store, 3)
+    await store.clear("all", None)
+    await store.lift("all", None)
+
+    assert len((await claim(store, 9)).jobs) == 2
 
 
 async def test_a_limit_may_be_lifted_by_declaring_it_unlimited(store):

@@ -26,6 +26,7 @@ from paceline.limits import AllOf, Backoff, Concurrency, Delay, EvenlySpaced, Ki
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Claim, Finish, Hold, Lease, Outcome, Override, Store, Target, Usage
 
+from ..clocks import HandClock
 from ..servers.fresh import fresh_postgres
 from ..servers.redis import empty_redis
 from .files import OwnFile
@@ -57,21 +58,6 @@ SCOPES: dict[str, dict[str, Any]] = {
     "tenant a": {"by": "group", "tasks": ["a"]},
 }
 """The limits that may be declared; a name has one scope for ever, only its numbers change."""
-
-
-class ManualClock:
-    """Time that moves only when the machine says so."""
-
-    virtual = True
-
-    def __init__(self) -> None:
-        self.at = START
-
-    def now(self) -> int:
-        return self.at
-
-    async def wait(self, event: asyncio.Event, until: int) -> bool:
-        return event.is_set()
 
 
 # what may happen
@@ -137,7 +123,7 @@ class Together(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.clock = ManualClock()
+        self.clock = HandClock(START)
         self.store = type(self).open(self.clock)
         self.run(self.store.open())
         self.model = Model(START)
@@ -257,14 +243,7 @@ class Together(RuleBasedStateMachine):
     @rule(picks=st.lists(picks, min_size=1, max_size=2), move=st.sampled_from(Move))
     def move(self, picks: list[int], move: Move) -> None:
         ids = [self.ids[-1 - pick % len(self.ids)] for pick in picks]
-        if move is Move.RETRY and any(self.would_double(job_id) for job_id in ids):
-            return
         self.both(lambda: self.model.move(ids, move), self.store.move(ids, move))
-
-    def would_double(self, job_id: str) -> bool:
-        """Two live jobs of one unique key: nobody says what should happen then."""
-        job = self.model.job(job_id)
-        return job is not None and job.new.unique is not None
 
     @rule(
         queue=st.sampled_from(QUEUES),

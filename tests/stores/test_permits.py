@@ -406,3 +406,18 @@ async def test_a_permit_that_is_asked_for_again_under_its_name_holds_one_slot(st
     clock.advance("21s")
     assert (await store.acquire([Target("all")], "other", 10 * SECOND)).granted
     assert (await store.usage("all", None)).used == 1
+
+
+async def test_a_permit_that_is_asked_for_anew_under_another_limit_holds_only_that_one(store, clock, handle):
+    await declare(store, "api", Concurrency(1))
+    await declare(store, "mail", Concurrency(1))
+    for name in ("api", "mail"):
+        await store.acquire([Target(name)], "permit", MINUTE)
+    clock.to(clock.now() + 30 * SECOND)
+    await store.acquire([Target("api")], "another", MINUTE)
+
+    clock.to(clock.now() + 31 * SECOND)  # the first one's time is over, the other one's is not
+    async with handle() as other:
+        assert (await claim(other)).jobs == []
+
+    assert [(await usage(store, name)).used for name in ("api", "mail")] == [1, 0]

@@ -21,6 +21,8 @@ from .builders import (
     declare,
     ending,
     finish,
+    hold,
+    opens_exactly_at,
     read,
     start,
     state_of,
@@ -297,6 +299,18 @@ async def test_an_obliterated_queue_gives_its_slots_back(store):
     await store.obliterate("line", True)
 
     assert claimed(await claim(store, queues=["other"])) == ["b"]
+
+
+@pytest.mark.parametrize("group", [None, "acme"])
+async def test_a_hold_outlives_the_obliteration_of_its_queue(store, clock, group):
+    await declare(store, "tenant", Rate(9, per="1h"), by="group", queues=["line"])
+    await store.usage("tenant", "acme")
+    await hold(store, "tenant", for_="1m", group=group)
+
+    await store.obliterate("line", True)
+    await add(store, "a", group="acme")
+
+    await opens_exactly_at(store, clock, clock.now() + MINUTE)
 
 
 async def test_an_obliterated_queue_forgets_the_starts_of_its_own_limits(store):

@@ -112,6 +112,28 @@ async def test_a_list_comes_in_pages(store):
     assert (first, second, third) == (ids[:3], ids[3:], [])
 
 
+async def test_a_list_may_begin_with_the_newest(store):
+    ids = await add_many(store, 5)
+    (job,) = await start(store)
+    await finish(store, job, Outcome.FAILED, error="broken")
+
+    first = await found(store, limit=3, newest_first=True)
+    second = await found(store, limit=3, newest_first=True, after=first[-1])
+
+    assert (first, second) == (ids[:1:-1], ids[1::-1])
+    assert await found(store, newest_first=True, after=ids[0]) == []
+    assert await found(store, newest_first=True, state=JobState.WAITING) == ids[:0:-1]
+    assert await found(store, newest_first=True, state=JobState.FAILED) == ids[:1]
+
+
+async def test_a_long_list_may_begin_with_the_newest_too(store):
+    ids = await add_many(store, 450)
+    await add(store, "other", task="other")
+
+    assert await found(store, limit=1000, newest_first=True, task="work") == ids[::-1]
+    assert await found(store, limit=2, newest_first=True, after=ids[210]) == ids[209:207:-1]
+
+
 async def test_a_page_has_a_hundred_jobs_unless_said(store):
     ids = await add_many(store, 150)
 
@@ -365,3 +387,17 @@ async def test_looking_at_a_limit_charges_nothing(store):
 async def test_usage_of_a_limit_that_nobody_declared_is_an_error(store):
     with pytest.raises(ConfigError, match="nobody"):
         await usage(store, "nobody")
+
+
+async def test_a_limit_of_groups_counts_the_jobs_of_all_groups_that_wait_under_it(store):
+    await declare(store, "tenant", Rate(8, per="1h"), by="group")
+    for group in ("acme", "other", None):
+        await add_many(store, 3, group=group)
+    before = await usage(store, "tenant")
+
+    await declare(store, "tenant", Rate(9, per="1h"), by="group")
+    after = await usage(store, "tenant")
+    await claim(store)
+
+    assert (before.waiting, after.waiting) == (6, 6)
+    assert ((await usage(store, "tenant")).waiting, (await usage(store, "tenant", "acme")).waiting) == (5, 2)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.clock import NEVER
 from paceline.errors import JobNotFound
-from paceline.job import JobState
+from paceline.job import JobState, Move
 from paceline.limits import Concurrency, Delay, Rate, Unlimited
-from paceline.stores.interface import Target, WorkerRecord
+from paceline.limits.explain import explain
+from paceline.stores.interface import Override, Target, WorkerRecord
 
 from .builders import MINUTE, a_job_in, add, add_many, declare, hold, opens_exactly_at, start
 
@@ -54,6 +56,35 @@ async def test_a_standing_tells_when_the_job_s_own_cost_fits(store, clock):
     assert (small.opens_at <= clock.now(), big.opens_at) == (True, clock.now() + MINUTE)
 
 
+@pytest.mark.parametrize("changes", [{}, {"delay": "1h"}, {"group": "acme"}], ids=str)
+@pytest.mark.parametrize("kind", [Rate(2, per="1h"), Rate(2, per="1h") & Concurrency(10**9)], ids=repr)
+async def test_a_cost_that_no_longer_fits_stands_before_a_limit_that_never_opens(store, kind, changes):
+    await add(store, "a", cost=3, **changes)
+    await declare(store, "tokens", kind, by="group" if "group" in changes else None)
+
+    standing = await store.standing("a")
+
+    (key,) = standing.keys
+    assert (key.opens_at, key.cost, key.never_above) == (NEVER, 3, 2)
+    assert standing.earliest is None
+    assert "it costs 3, and limit 'tokens'" in explain(standing).text
+    assert "never allows more than 2; it fails with NeverFits when a worker claims it" in explain(standing).text
+    assert [(each.limit, each.until) for each in explain(standing).blocked_by] == [("tokens", None)]
+
+
+async def test_a_cost_that_fits_again_has_an_earliest_start_again(store, clock):
+    await declare(store, "tokens", Rate(3, per="1h"))
+    await add(store, "a", cost=3)
+    await store.override(Override(limit="tokens", kind=Rate(1, per="1h")), None)
+    lowered = await store.standing("a")
+    await store.lift("tokens", None)
+
+    standing = await store.standing("a")
+
+    assert (lowered.earliest, standing.earliest) == (None, clock.now())
+    assert standing.keys[0].never_above is None
+
+
 async def test_a_standing_shows_how_many_of_the_group_go_first(store):
     await add(store, "a", "b", "c", group="acme")
     await add(store, "urgent", group="acme", priority=-1)
@@ -63,6 +94,19 @@ async def test_a_standing_shows_how_many_of_the_group_go_first(store):
     ahead = {id: (await store.standing(id)).ahead for id in ("urgent", "a", "b", "c")}
 
     assert ahead == {"urgent": 0, "a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("other", [None, "g1"])
+@pytest.mark.parametrize("group", [None, "acme"])
+async def test_jobs_ahead_are_counted_whatever_else_was_filed_meanwhile(store, group, other):
+    await add(store, "first", task="b", group=group)
+    await add(store, "promoted", task="b", group=other, delay="1h")
+    await store.move(["promoted"], Move.PROMOTE)
+    await add(store, "last", task="c", group=group)
+
+    first, last = [(await store.standing(id)).ahead for id in ("first", "last")]
+
+    assert (first, last) == (0, 2 if group == other else 1)
 
 
 async def test_a_standing_shows_how_many_groups_have_something_waiting(store):
@@ -149,6 +193,15 @@ async def test_nobody_knows_when_a_slot_is_free(store):
     await start(store)
 
     assert await earliest(store, "a") is None
+
+
+async def test_a_slot_whose_lease_is_over_is_free_for_those_who_look(store, clock):
+    await declare(store, "mail", Concurrency(1))
+    await add(store, "running", "a")
+    await start(store, lease="5s")
+    clock.advance("5s")
+
+    assert await earliest(store, "a") == clock.now()
 
 
 @pytest.mark.parametrize("state", [JobState.ACTIVE, JobState.COMPLETED])

@@ -146,6 +146,18 @@ async def test_pruning_gives_no_group_a_better_turn(store):
     assert order.index("behind") < order.index("ahead")
 
 
+async def test_starts_that_no_limit_counts_any_more_are_kept_to_look_at(store, clock):
+    await declare(store, "api", Rate(5, per="1s"))
+    await add(store, "a", "b")
+    await start(store)
+    clock.advance("3h")
+    await start(store)
+
+    await store.prune()
+
+    assert [each.job_id for each in await store.starts("line", None)] == ["a", "b"]
+
+
 async def test_the_log_of_starts_is_kept_for_the_longest_window(store, clock):
     await declare(store, "tenant", Rate(5, per="1m"), by="group", overrides={"slow": Rate(5, per="6h")})
     await add(store, "a", keep=0)

@@ -76,6 +76,16 @@ async def test_a_job_that_arrives_wakes(store, ear):
     assert await hears(listener)
 
 
+async def test_a_job_that_joins_others_wakes(store, ear):
+    await add(store, "a", "b")
+    await start(store)
+    listener = ear()
+
+    await add(store, "c")
+
+    assert await hears(listener)
+
+
 async def test_an_ear_for_several_queues_hears_each(store, ear):
     for queue in ("one", "two"):
         listener = ear("one", "two")

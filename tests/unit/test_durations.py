@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.durations import LONGEST, format_duration, parse_duration, parse_rate
 from paceline.errors import ConfigError
+from paceline.text import show
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -71,7 +72,7 @@ def test_a_wrong_duration_is_refused(value: Any) -> None:
 
     assert refusal.value.option == "per"
     assert refusal.value.value is value
-    assert str(refusal.value).startswith(f"per={value!r} is wrong: expected a positive duration such as 30, ")
+    assert str(refusal.value).startswith(f"per={show(value)} is wrong: expected a positive duration such as 30, ")
 
 
 def test_the_error_names_the_option_the_value_and_what_is_expected() -> None:
@@ -200,7 +201,7 @@ def test_a_wrong_rate_is_refused(text: Any) -> None:
         parse_rate(text)
 
     assert refusal.value.option == "rate"
-    assert str(refusal.value) == f'rate={text!r} is wrong: expected a rate such as "10/s", "100/min" or "5 per 10s"'
+    assert str(refusal.value) == f'rate={show(text)} is wrong: expected a rate such as "10/s", "100/min" or "5 per 10s"'
 
 
 @given(st.integers(1, 10**18 - 1), st.integers(1, LONGEST))

@@ -9,6 +9,9 @@ import pytest
 
 from paceline.testing import VirtualTime
 
+from ..servers.real_time import opens as opens
+from ..servers.real_time import real_store as real_store
+
 MOST_IN_VAIN = 300
 """More claims than this that start nothing, at one instant, are a loop that never sleeps."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import time
 
@@ -104,3 +105,19 @@ def says_rate_limited(job):
     if not job.record.returns:
         raise RateLimited(retry_after="50ms")
     return "came back"
+
+
+def interrupts(job):
+    if job.data == 0:
+        raise KeyboardInterrupt
+
+
+async def cancels(job):
+    if job.data == 0:
+        raise asyncio.CancelledError
+
+
+def hang_in_c(job):
+    """Says where it runs, then holds the interpreter for ever: no other thread of the process runs again."""
+    job.log_sync(str(os.getpid()))
+    re.match(r"(a+)+$", "a" * 60 + "b")

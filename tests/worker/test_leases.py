@@ -268,6 +268,104 @@ async def test_a_worker_that_hears_of_a_lost_lease_stops_its_handler(time):
             assert stopped == [12]
 
 
+# a worker that stood still
+
+
+@pytest.mark.parametrize("ends", ["returns", "raises", "is stopped"])
+async def test_a_job_that_a_worker_gets_again_while_it_runs_it_goes_on_and_does_not_run_twice(time, ends):
+    queue = Queue("line", store=time.store)
+    job = await queue.add("work")
+    began = []
+
+    async def handler(job):
+        began.append(after(time.now()))
+        await time.sleep("15s")
+        await job.progress(50)
+        if ends == "raises":
+            raise OSError("down")
+        await time.sleep("1h" if ends == "is stopped" else "1s")
+        return "done"
+
+    # Its heartbeats do not arrive, so that its own claim finds its own lease ended.
+    async with working(Worker("line", handler, store=CutOff(time.store), lease="10s", concurrency=2)):
+        await time.advance("15.5s")
+        # What the handler reports is proven by the lease that it has now.
+        assert float((await job.refresh()).progress) == 50
+        await time.advance("1s")
+
+    assert began == [0]
+    expected = {"returns": ("completed", 1), "raises": ("failed", 1), "is stopped": ("waiting", 0)}[ends]
+    assert (*await states([job]), job.attempts_made) == expected
+
+
+async def test_every_store_lets_a_run_go_on_under_a_new_lease(real_store):
+    queue = Queue("line", store=real_store)
+    job = await queue.add("work")
+    began = []
+
+    async def handler(job):
+        began.append(job.record.fence)
+        await asyncio.sleep(0.7)
+        await job.log("still mine")
+        return began[0] < job.record.fence
+
+    async with Worker("line", handler, store=CutOff(real_store), lease="500ms", concurrency=2):
+        assert await job.result(timeout=10) is True
+
+    assert len(began) == 1
+    assert (await job.refresh()).logs == ("still mine",)
+
+
+async def test_the_end_of_a_job_that_was_given_to_its_worker_again_meanwhile_counts(time, monkeypatch):
+    queue = Queue("line", store=time.store)
+    job = await queue.add("work")
+    claim = time.store.claim
+    began, lost = [], []
+
+    async def loses_the_second_start(*args):
+        answer = await claim(*args)
+        if answer.jobs and began and not lost:
+            lost.append(1)
+            await time.sleep("5s")
+            raise StoreUnavailable("the answer is lost")
+        return answer
+
+    async def handler(job):
+        began.append(after(time.now()))
+        await time.sleep("12s")
+        return "done"
+
+    cut_off = CutOff(time.store)
+    monkeypatch.setattr(time.store, "claim", loses_the_second_start)
+    async with working(Worker("line", handler, store=cut_off, lease="10s", concurrency=2)):
+        await time.advance("1m")
+
+    assert (began, lost) == ([0], [1])
+    assert await job.result() == "done"
+
+
+async def test_a_worker_that_stood_still_renews_before_it_claims(time, monkeypatch):
+    queue = Queue("line", store=time.store)
+    job = await queue.add("work")
+    extend, calls = time.store.extend, []
+
+    async def noted(*args):
+        calls.append(after(time.now()))
+        return await extend(*args)
+
+    monkeypatch.setattr(time.store, "extend", noted)
+    # Its own thread did not beat either: the machine slept.
+    monkeypatch.setattr("paceline.upkeep.heartbeat.Heartbeat._beat_on_clock", lambda self: asyncio.sleep(0))
+    async with working(Worker("line", takes(time, "15s"), store=time.store, lease="10s", concurrency=2)):
+        await time.advance(0)
+        time.clock.move_to(time.clock.now() + 12_000_000)
+        await time.advance("5s")
+
+    assert calls == [12]
+    assert await started(queue) == [0]
+    assert (await states([job]), job.crashes) == (["completed"], 0)
+
+
 # real time: what threads and blocked loops do
 
 

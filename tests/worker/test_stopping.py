@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time as real
 
 import pytest
 
-from paceline import Concurrency, ConfigError, Queue, Rate, StoreUnavailable, Worker
+from paceline import App, Concurrency, ConfigError, Queue, Rate, StoreUnavailable, Worker
+from paceline.clock import SECOND
+from paceline.durations import parse_duration
 
 from .helpers import ORIGIN, add, after, nothing, soon, started, states, takes, working
 
@@ -146,6 +149,65 @@ async def test_stop_hands_back_what_still_runs_after_the_grace_without_using_an_
         await time.advance(0)
     # Back in its old place, and still in its first attempt.
     assert seen == [(0, 1), (0, 1)]
+
+
+@pytest.mark.parametrize(("given", "grace"), [({}, "25s"), ({"grace": "3s"}, "3s"), ({"grace": 0}, 0)], ids=str)
+@pytest.mark.parametrize("workers", [1, 3])
+async def test_a_stop_without_a_grace_gives_that_of_the_worker(time, given, grace, workers):
+    app = App(time.store)
+
+    @app.task
+    async def endless() -> None:
+        await time.sleep("1h")
+
+    jobs = [await endless.enqueue() for _ in range(workers)]
+    worker = app.worker(concurrency=1, workers=workers, **given)
+    running = asyncio.create_task(worker.run())
+    await time.advance("1s")
+    stopping = asyncio.create_task(worker.stop())
+    if grace:
+        await time.advance(parse_duration(grace, option="grace") / SECOND - 0.000001)
+        assert await states(jobs) == ["active"] * workers
+        await time.advance("1us")
+
+    await soon(stopping, time)
+    await soon(running, time)
+    assert await states(jobs) == ["waiting"] * workers
+    assert worker.grace_exceeded
+
+
+async def test_a_grace_that_stop_names_wins(time):
+    job, *_ = await add(Queue("line", store=time.store), 1)
+    worker = Worker("line", takes(time, "1h"), store=time.store, grace="30m")
+    running = asyncio.create_task(worker.run())
+    await time.advance("1s")
+
+    await soon(asyncio.create_task(worker.stop(grace=0)), time)
+
+    await soon(running, time)
+    assert await states([job]) == ["waiting"]
+
+
+async def test_leaving_the_block_of_a_worker_gives_handlers_its_grace(real_store):
+    queue = Queue("line", store=real_store)
+    job = await queue.add("work")
+    begun, seen = asyncio.Event(), []
+
+    async def endless(job):
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    began = real.monotonic()
+    async with Worker("line", endless, store=real_store, grace="50ms"):
+        await asyncio.wait_for(begun.wait(), 10)
+
+    assert seen == ["cancelled"]
+    assert real.monotonic() - began < 20
+    assert await states([job]) == ["waiting"]
 
 
 async def test_stop_returns_when_a_cancelled_handler_has_cleaned_up(time):
@@ -302,7 +364,7 @@ async def test_stop_is_not_forgotten_when_it_comes_while_the_store_is_still_bein
     queue = Queue("line", store=time.store)
     job = await queue.add("work")
 
-    async def takes_its_time():
+    async def takes_its_time(within=None):
         await time.sleep("5s")
 
     monkeypatch.setattr(time.store, "open", takes_its_time)
@@ -463,3 +525,17 @@ async def test_a_pause_is_local_to_its_worker_and_resume_without_pause_is_harmle
         await time.advance("10s")
 
     assert await started(queue) == [0, 1, 2]
+
+
+async def test_a_store_that_closes_waits_for_no_poll_of_its_sleepers(real_store, monkeypatch):
+    monkeypatch.setattr("paceline.stores.postgres.listening.PATIENCE", 60)
+    monkeypatch.setattr("paceline.stores.sqlite.ears.EVERY", 60)
+    before = set(threading.enumerate())
+    async with working(worker := Worker("line", nothing, store=real_store)):
+        await asyncio.wait_for(worker._listens.wait(), 5)
+        await asyncio.sleep(0.1)
+
+    await real_store.close()
+
+    left = set(threading.enumerate()) - before
+    assert [each.name for each in left if each.name.startswith("paceline-ear")] == []

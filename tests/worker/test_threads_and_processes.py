@@ -146,6 +146,50 @@ async def test_a_thread_that_timed_out_keeps_its_slot_until_it_ends_and_has_fail
     assert await started(queue) == [0, 5]
 
 
+@pytest.mark.parametrize("why", ["timeout", "cancel", "stop", "lost"])
+async def test_a_thread_sees_in_job_cancelled_that_it_is_to_end(store, why):
+    queue = Queue("line", store=store)
+    began, ended = threading.Event(), threading.Event()
+
+    def handler(job):
+        began.set()
+        while not current_job().cancelled:
+            ended.wait(0.005)
+        ended.set()
+
+    job = await queue.add("work", timeout="50ms" if why == "timeout" else None)
+    worker = Worker("line", handler, store=store, lease="300ms")
+    async with worker:
+        assert await asyncio.to_thread(began.wait, 10)
+        if why == "cancel":
+            await job.cancel()
+        if why == "lost":
+            await queue.obliterate(force=True)
+        if why == "stop":
+            await worker.stop(grace="50ms")
+        assert await asyncio.to_thread(ended.wait, 10)
+
+
+async def test_a_thread_that_reads_its_job_anew_still_sees_that_it_is_to_end(store):
+    queue = Queue("line", store=store)
+    seen = []
+
+    async def handler(job):
+        try:
+            await asyncio.sleep(10)
+        except asyncio.CancelledError:
+            await job.refresh()
+            seen.append(job.cancelled)
+            raise
+
+    job = await queue.add("work", timeout="20ms")
+    async with Worker("line", handler, store=store):
+        with pytest.raises(JobFailed):
+            await job.result(timeout=10)
+
+    assert seen == [True]
+
+
 class AsyncCallable:
     async def __call__(self, job):
         return threading.current_thread() is threading.main_thread()

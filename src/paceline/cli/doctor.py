@@ -12,13 +12,13 @@ import msgspec
 
 from paceline import __version__
 from paceline.cli.output import clean, counted, glyph, json_option, print_json, without_secrets
-from paceline.cli.overview import Overview, look
+from paceline.cli.overview import SEARCHED, Overview, look
 from paceline.cli.running import execute, failure
 from paceline.cli.target import SETTINGS, Target, find_settings, find_target, store_options
 from paceline.errors import PacelineError
 from paceline.stores.address import without_password
 
-PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis", "hiredis", "pysqlite3")
+PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis", "hiredis")
 LATE = 0.05
 """Seconds; a store that takes longer for the simplest question is far away or busy."""
 AWAY = 300_000_000
@@ -85,7 +85,7 @@ async def _examine(target: Target, health: Health) -> None:
             await store.workers()
             took.append(time.perf_counter() - began)
         about = await store.about()
-        seen = await look(store)
+        seen = await look(store, searched=SEARCHED)
         health.store = {
             "address": store.address,
             "namespace": store.namespace,
@@ -124,6 +124,12 @@ def complaints(target: Target, seen: Overview) -> list[str]:
             )
         if waiting and queue.paused:
             found.append(f"{counted(waiting, 'job waits', 'jobs wait')} in queue {queue.name!r}, which is paused")
+        for task, number in seen.unknown.get(queue.name, {}).items():
+            at_least = "at least " if queue.counts["waiting"] > SEARCHED else ""
+            found.append(
+                f"{at_least}{counted(number, 'job waits', 'jobs wait')} in queue {queue.name!r} for the task {task!r}, "
+                "which no worker of the queue knows: start one that does, or cancel them"
+            )
     for worker in seen.workers:
         if worker.seen_at < seen.now - AWAY:
             found.append(f"worker {worker.id} was not heard for {(seen.now - worker.seen_at) // 60_000_000} minutes")

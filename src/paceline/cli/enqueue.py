@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import typing
 from typing import IO, Any, cast
 
 import click
 import msgspec
 
+from paceline.argument_types import Misfit
 from paceline.cli.output import counted, json_option, print_json
 from paceline.cli.progress import progress_bar
 from paceline.cli.running import with_store
@@ -50,7 +52,9 @@ async def enqueue(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Add a job of TASK: ARGS are JSON values (or plain text), name=value for named ones.
+    """Add a job of TASK: ARGS are JSON values or plain text, name=value for named ones.
+
+    With an app each is read as its parameter asks: 12345 is text for `name: str` and a number for `n: int`.
 
     paceline enqueue send_email ada@example.org subject=Hi --group tenant-7
     """
@@ -81,7 +85,7 @@ async def enqueue(
         else:
             click.echo(f"added {counted(added)} of {task} to queue {line.name}")
         return
-    payload = _json(data, "data") if data is not None else _call(args)
+    payload = _json(data, "data") if data is not None else _call(args, known)
     if known is not None:
         check_call(known, payload)
     job = await line.add(task, payload, **_options(options))
@@ -104,24 +108,51 @@ def _lines(file: IO[str]) -> list[str]:
         raise ConfigError(f"file={file.name!r} is wrong: expected JSON in UTF-8 ({error})", option="file") from error
 
 
-def _call(args: tuple[str, ...]) -> dict[str, Any]:
+def _call(args: tuple[str, ...], task: Task[Any, Any, Any] | None) -> dict[str, Any]:
     """The arguments of a task, as its worker calls it."""
     plain: list[Any] = []
     named: dict[str, Any] = {}
+    by_place, by_name = ([], {}) if task is None else _wanted(task)
     for each in args:
         name, equals, value = each.partition("=")
         if equals and name.isidentifier():
-            named[name] = _value(value)
+            named[name] = _value(value, by_name.get(name, by_name.get("**")))
         else:
-            plain.append(_value(each))
+            plain.append(_value(each, by_place[len(plain)] if len(plain) < len(by_place) else by_name.get("*")))
     return {"args": plain, "kwargs": named}
 
 
-def _value(text: str) -> Any:
+def _wanted(task: Task[Any, Any, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The types that a task's parameters ask for, by place and by name; `*` and `**` are the rest."""
     try:
-        return msgspec.json.decode(text)
+        hints = typing.get_type_hints(task.function)
+    except Exception:
+        # A name that cannot be resolved (imported for type checkers only): JSON decides.
+        return [], {}
+    parameters = list(inspect.signature(task.function).parameters.values())
+    stars: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    by_name = {stars.get(each.kind, each.name): hints.get(each.name) for each in parameters}
+    placed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [hints.get(each.name) for each in parameters if each.kind in placed], by_name
+
+
+def _value(text: str, wanted: Any = None) -> Any:
+    """A JSON value or plain text: the first that is of the type asked for."""
+    try:
+        value = msgspec.json.decode(text)
     except msgspec.DecodeError:
         return text
+    if wanted is None or isinstance(value, str) or _is_a(value, wanted) or not _is_a(text, wanted):
+        return value
+    return text
+
+
+def _is_a(value: Any, wanted: Any) -> bool:
+    try:
+        msgspec.convert(value, wanted)
+    except (msgspec.ValidationError, TypeError):
+        return False
+    return True
 
 
 def _json(text: str, option: str) -> Any:
@@ -151,6 +182,6 @@ def check_call(task: Task[Any, Any, Any], payload: Any, where: str = "") -> None
     if not isinstance(payload, dict) or payload.keys() != {"args", "kwargs"}:
         raise ConfigError(f'{where}the data of a task is {{"args": […], "kwargs": {{…}}}}, not {payload!r:.80}')
     try:
-        inspect.signature(task.function).bind(*payload["args"], **payload["kwargs"])
-    except TypeError as error:
+        task.arguments.unpack(payload)
+    except Misfit as error:
         raise ConfigError(f"{where}{task.name}: {error}", option="args", value=payload) from error

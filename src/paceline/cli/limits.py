@@ -6,7 +6,7 @@ import shlex
 
 import click
 
-from paceline.cli.kinds import KindType
+from paceline.cli.kinds import KindType, merge
 from paceline.cli.output import clean, in_words, json_option, print_json, short
 from paceline.cli.overview import LimitLine, limit_lines
 from paceline.cli.running import with_store
@@ -74,18 +74,31 @@ def whose(name: str, group: str | None) -> str:
 @click.argument("kind", type=KindType())
 @group_option
 @click.option("--for", "expires", metavar="DURATION", help="Only for so long, such as 2h; else until `reset`.")
+@click.option("--exactly", is_flag=True, help="Drop the parts of the limit that KIND does not speak of.")
 @reason_option
 @with_store
 async def set_limit(
-    target: Target, name: str, kind: Kind, group: str | None, expires: str | None, reason: str | None
+    target: Target,
+    name: str,
+    kind: Kind,
+    group: str | None,
+    expires: str | None,
+    exactly: bool,
+    reason: str | None,
 ) -> None:
     """Give limit NAME other numbers, for every worker at once.
 
-    KIND is 100/min, or what code says: "Rate(9, per='1s') & Concurrency(2)".
+    KIND is 100/min, or as it is shown: "60 per 1m, 5 at once", or what code says: "Rate(9, per='1s') & Concurrency(2)".
+    What it does not speak of stays: 100/min leaves "5 at once" as it is.
     """
+    kept: list[Kind] = []
+    if not exactly:
+        kind, kept = merge((await target.store.usage(name, group)).kind, kind)
     await target.desk.override(name, kind, group=group, reason=reason, expires=expires)
     back = shlex.join(["paceline", "limits", "reset", name, *([] if group is None else ["--group", group])])
     click.echo(f"{whose(name, group)}: {in_words(kind)}{f' for {expires}' if expires else f', until `{back}`'}")
+    if kept:
+        click.echo(f"kept: {', '.join(in_words(part) for part in kept)} (--exactly would drop it)")
 
 
 @limits.command("reset")

@@ -13,6 +13,7 @@ import msgspec
 from paceline.cli.output import clean, glyph
 from paceline.job import Job
 from paceline.lifecycle.run import current_jobs
+from paceline.text import escape
 
 FIELDS = ("job_id", "task", "queue", "group", "attempt", "worker")
 _COLOURS = {logging.WARNING: "yellow", logging.ERROR: "red", logging.CRITICAL: "red"}
@@ -55,7 +56,7 @@ class TextLines(logging.Formatter):
         else:
             mark, text = " ", f"{record.name}: {text}"
         if record.exc_info:
-            text += "\n" + "\n".join(clean(line) for line in self.formatException(record.exc_info).splitlines())
+            text += "\n" + "\n".join(clean(line) for line in _traceback(self, record).splitlines())
         colour = _COLOURS.get(record.levelno)
         if colour is not None and sys.stderr.isatty():
             text = click.style(text, fg=colour)
@@ -77,8 +78,15 @@ class JsonLines(logging.Formatter):
             if value is not None:
                 said[name] = value
         if record.exc_info:
-            said["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(said, enc_hook=str).decode()
+            said["exception"] = _traceback(self, record)
+        # Texts of handlers may hold what no stream can write.
+        texts = {name: escape(value) if isinstance(value, str) else value for name, value in said.items()}
+        return msgspec.json.encode(texts, enc_hook=str).decode()
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    """The text that a worker has made of it, or the usual one."""
+    return record.exc_text or formatter.formatException(record.exc_info or (None, None, None))
 
 
 def _mark(event: str) -> str:

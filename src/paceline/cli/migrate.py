@@ -8,38 +8,46 @@ from typing import Any
 import click
 
 from paceline.cli.running import failure
-from paceline.cli.target import find_settings
+from paceline.cli.target import find_settings, find_target, store_options
 from paceline.errors import ConfigError, PacelineError
 from paceline.stores import open_store
+from paceline.stores.address import without_password
 
 
 @click.command()
 @click.argument("url", required=False)
-@click.option("--schema", default="paceline", show_default=True, help="The schema to make or to change.")
+@store_options
+@click.option("--schema", help="The schema to make or to change, instead of the store's own ('paceline').")
 @click.option("--sql", is_flag=True, help="Print the SQL of a new schema instead of running it.")
-def migrate(url: str | None, schema: str, sql: bool) -> None:
-    """Make or change the schema in the database at URL. Safe to run twice, and by many at once."""
+def migrate(url: str | None, schema: str | None, sql: bool, **given: str | None) -> None:
+    """Make or change the schema in the database at URL (or --store, or the app's). Safe to run twice, and by many."""
     try:
-        url = url or _configured(sql)
-        store: Any = open_store(url, schema=schema) if url.startswith("postgres") else open_store(url)
-        if not hasattr(store, "script"):
-            raise ConfigError(f"url={url!r} needs no migration: only PostgreSQL has a schema", option="url", value=url)
+        if url is not None and given["store"] is not None:
+            raise ConfigError("a URL and --store are both given: expected one of them", option="store")
+        store = _store({**given, "store": url or given["store"]}, schema, sql)
         if sql:
             click.echo(store.script())
             return
         changed = asyncio.run(_migrate(store))
     except PacelineError as error:
         raise failure(error) from error
-    click.echo(f"schema {schema!r}: {'migrated' if changed else 'nothing to do'}")
+    click.echo(f"schema {store.schema!r}: {'migrated' if changed else 'nothing to do'}")
 
 
-def _configured(sql: bool) -> str:
-    store = find_settings({}).get("store")
-    if store is None and sql:
-        return "postgresql://"  # what a new schema takes is the same everywhere
-    if store is None:
-        raise ConfigError("no database: give its URL, or set PACELINE_STORE", option="url")
-    return store.value
+def _store(given: dict[str, str | None], schema: str | None, sql: bool) -> Any:
+    settings = find_settings(given)
+    if sql and not settings.keys() & {"app", "store"}:
+        # What a new schema takes is the same everywhere.
+        return open_store("postgresql://", schema=schema or "paceline")
+    target = find_target(given, makes=True)
+    if not hasattr(target.store, "script"):
+        shown = without_password(target.store.address)
+        raise ConfigError(f"store={shown!r} needs no migration: only PostgreSQL has a schema", option="store")
+    if schema is None:
+        return target.store
+    if target.app is not None:
+        raise ConfigError(f"schema={schema!r} is wrong beside an app: its store names the schema", option="schema")
+    return open_store(settings["store"].value, schema=schema)
 
 
 async def _migrate(store: Any) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 
 from paceline.clock import Micros
+from paceline.job import WAITING
 from paceline.limits import Limit
 from paceline.limits.explain import Usage
-from paceline.stores.interface import Override, QueueRecord, Store, WorkerRecord
+from paceline.stores.interface import Filter, Override, QueueRecord, Store, WorkerRecord
 
 
 class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,6 +23,10 @@ class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     """What an operator set for single groups, where no group was named."""
 
 
+SEARCHED = 1000
+"""So many of the oldest jobs of a queue that have not started are looked at for tasks that nobody knows."""
+
+
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """What `status` shows."""
 
@@ -27,15 +34,31 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueRecord]
     limits: list[LimitLine]
     workers: list[WorkerRecord]
+    unknown: dict[str, dict[str, int]] = {}
+    """By queue: tasks that no worker there knows, and how many of its oldest waiting jobs are of them."""
 
 
-async def look(store: Store, group: str | None = None) -> Overview:
+async def look(store: Store, group: str | None = None, *, searched: int = 100) -> Overview:
     """Read everything that `status` shows."""
     queues = await store.queues()
     limits = await limit_lines(store, group)
     workers = await store.workers()
     now = max([store.clock.now(), *(line.usage.now for line in limits)])
-    return Overview(now=now, queues=queues, limits=limits, workers=workers)
+    unknown = {queue.name: await _unknown_tasks(store, queue, workers, searched) for queue in queues}
+    found = {name: tasks for name, tasks in unknown.items() if tasks}
+    return Overview(now=now, queues=queues, limits=limits, workers=workers, unknown=found)
+
+
+async def _unknown_tasks(
+    store: Store, queue: QueueRecord, workers: list[WorkerRecord], searched: int
+) -> dict[str, int]:
+    """Tasks of waiting jobs that no worker of the queue knows. Their jobs stay, and so are soon among the oldest."""
+    crew = [worker for worker in workers if queue.name in worker.queues]
+    if not crew or not queue.counts["waiting"] or any(worker.tasks is None for worker in crew):
+        return {}
+    oldest = await store.find(Filter(queue=queue.name, state=WAITING, limit=searched))
+    known = {task for worker in crew for task in worker.tasks or ()}
+    return dict(Counter(job.task for job in oldest if job.task not in known))
 
 
 async def limit_lines(store: Store, group: str | None = None) -> list[LimitLine]:

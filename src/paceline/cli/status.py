@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from paceline.cli.output import ahead, bar, clean, fit, in_words, json_option, print_json, short, since, table
+from paceline.cli.output import ahead, bar, clean, fit, glyph, in_words, json_option, print_json, short, since, table
 from paceline.cli.overview import LimitLine, Overview, look, scope
 from paceline.cli.running import with_store
 from paceline.cli.target import Target
@@ -73,6 +73,9 @@ def as_text(target: Target, seen: Overview) -> list[str]:
         lines += table(["queue", *STATES, "groups"], rows, right=[*STATES, "groups"], give=("queue",))
     else:
         lines.append("no jobs yet")
+    for name, tasks in seen.unknown.items():
+        said = f"{glyph('⚠', '!')} queue {name}: no worker knows the task {', '.join(map(repr, tasks))} of waiting jobs"
+        lines.append(click.style(fit(clean(said)), fg="yellow"))
     if seen.limits:
         lines += ["", *limit_table(seen.limits)]
     if seen.workers:
@@ -109,6 +112,7 @@ def as_data(target: Target, seen: Overview) -> dict[str, Any]:
         "store": target.store.address,
         "namespace": target.store.namespace,
         "queues": seen.queues,
+        "unknown_tasks": seen.unknown,
         "limits": [limit_data(line) for line in seen.limits],
         "workers": [
             {"id": each.id, "queues": each.queues, "tasks": each.tasks and sorted(each.tasks), "seen_at": each.seen_at}

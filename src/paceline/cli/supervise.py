@@ -83,6 +83,8 @@ class Child:
 
 def supervise(plan: Plan) -> int:
     """Run the plan's processes until told to stop; gives the exit code."""
+    if not hasattr(signal, "SIGTSTP"):
+        raise click.UsageError("several processes, --reload and dev need Unix signals: run one process on this system")
     return asyncio.run(Supervisor(plan).run())
 
 

@@ -47,7 +47,7 @@ async def why(target: Target, job: str, as_json: bool) -> None:
 
 async def _all_holders(store: Store, standing: Standing) -> dict[str, list[JobRecord]]:
     """Who holds the slots of the limits that only a finish opens."""
-    full = [usage for usage in standing.keys if usage.opens_at >= NEVER]
+    full = [usage for usage in standing.keys if usage.opens_at >= NEVER and usage.never_above is None]
     limits = {limit.name: limit for limit in await store.limits()} if full else {}
     return {usage.limit: await _holders(store, limits[usage.limit], usage) for usage in full if usage.limit in limits}
 
@@ -76,8 +76,7 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
     slots = [line for usage in standing.keys for line in _slots(usage, holders.get(usage.limit), now)]
     if slots:
         found["slots"] = slots
-    before = f"{standing.ahead} {'job' if standing.ahead == 1 else 'jobs'} of its lane first"
-    position = [before if standing.ahead else "first of its lane"]
+    position = [_position(standing)]
     if standing.groups > 1:
         position.append(f"{standing.groups} groups take turns")
     found["position"] = [", ".join(position)]
@@ -86,10 +85,32 @@ def _details(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[st
         found["last error"] = [job.error or "none"]
     when = None if standing.paused or not standing.known else standing.earliest
     first = next((usage.reserved_by for usage in standing.keys if usage.reserved_by not in (None, job.id)), None)
-    if when is None:
-        found["earliest"] = ["not known: only an end or an operator can help"]
+    if any(usage.never_above is not None for usage in standing.keys):
+        found["earliest"] = ["never: it fails with NeverFits when a worker claims it"]
+    elif when is None:
+        found["earliest"] = [f"not known: that takes {' and '.join(_what_helps(standing))}"]
     else:
         found["earliest"] = [ahead(when, now) if first is None or when > now else f"after the bigger job {first}"]
+    return found
+
+
+def _position(standing: Standing) -> str:
+    place = "in the queue" if standing.job.group is None else "of its group"
+    if not standing.ahead:
+        return f"first {place}"
+    jobs = "job" if standing.ahead == 1 else "jobs"
+    if standing.job.group is None:
+        return f"{standing.ahead} {jobs} ahead of it {place}"
+    return f"{standing.ahead} {jobs} {place} ahead of it"
+
+
+def _what_helps(standing: Standing) -> list[str]:
+    """What has to happen before there can be an earliest start."""
+    found = ["an operator who resumes what is paused"] if standing.paused else []
+    if not standing.known:
+        found.append("a worker that knows the task")
+    if standing.earliest is None:
+        found.append("a job that finishes")
     return found
 
 
@@ -132,7 +153,9 @@ def _what_happened(job: JobRecord, now: Micros) -> dict[str, list[str]]:
 
 def _limit_line(usage: Usage, job: JobRecord) -> str:
     state = "free" if usage.reserved_by in (None, job.id) else f"kept free for the bigger job {usage.reserved_by}"
-    if usage.hold_until > usage.now:
+    if usage.never_above is not None:
+        state = f"never allows the cost of {usage.cost}"
+    elif usage.hold_until > usage.now:
         state = f"held for {short(usage.hold_until - usage.now)}"
         state += f" ({usage.hold_reason})" if usage.hold_reason else ""
     elif usage.opens_at >= NEVER:
@@ -171,6 +194,7 @@ def _data(standing: Standing, holders: dict[str, list[JobRecord]]) -> dict[str, 
                 "used": usage.used,
                 "allowed": usage.allowed,
                 "refuses": usage.opens_at > now,
+                "never_fits": usage.never_above is not None,
                 "until": None if usage.opens_at >= NEVER else max(usage.opens_at, now),
                 "held_until": usage.hold_until if usage.hold_until > now else None,
                 "hold_reason": usage.hold_reason if usage.hold_until > now else None,

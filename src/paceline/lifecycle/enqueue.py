@@ -15,6 +15,9 @@ async def enqueue(
 ) -> list[Job[Any]]:
     """Store the jobs, all or none, and give their snapshots."""
     store = await declarations.ready(within)
+    for job in jobs:
+        if type(job.cost) is dict and not job.cost.keys() <= declarations.costed:
+            await declarations.warn_of_costs(job.cost, within)
     inserted = await store.insert(jobs, within)
     actions = StoreActions(declarations)
     return [Job(added.job, actions, result_type) for added in inserted]

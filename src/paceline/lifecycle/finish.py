@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from paceline import codec
 from paceline.clock import Micros
 from paceline.durations import format_duration
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, EnqueueError
 from paceline.job import JobRecord
 from paceline.lifecycle.backoff import delay_before_attempt
 from paceline.limits import Limit
 from paceline.limits.rule import limits_to_hold, task_limit
 from paceline.stores.interface import Finish, Hold, Outcome
+from paceline.text import MAX_ERROR, clean, describe, is_a
 from paceline.verdicts import Fail, RateLimited, Retry
 
 MAX_RETURNS = 100
@@ -27,6 +27,13 @@ class Succeeded:
     """The handler returned."""
 
     value: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unstorable:
+    """The handler returned something that cannot be stored."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,24 +67,42 @@ class Crashed:
     reason: str
 
 
-RunEnd: TypeAlias = Succeeded | Raised | TimedOut | Cancelled | HandedBack | Crashed
+NoSuccess: TypeAlias = Unstorable | Raised | TimedOut | Cancelled | HandedBack | Crashed
+RunEnd: TypeAlias = Succeeded | NoSuccess
 
 
 def decide(
-    job: JobRecord, end: RunEnd, *, jitter: float, limits: Sequence[Limit] = (), max_returns: int = MAX_RETURNS
+    job: JobRecord,
+    end: RunEnd,
+    *,
+    jitter: float,
+    limits: Sequence[Limit] = (),
+    max_returns: int = MAX_RETURNS,
+    max_result: int = codec.MAX_PAYLOAD,
+    pack: Callable[[Any], Any] | None = None,
 ) -> Finish:
-    """What becomes of the job."""
+    """What becomes of the job. Whatever objects a handler raised or returned, this gives an answer."""
+    try:
+        if isinstance(end, Succeeded):
+            return _completed(job, end.value, max_result, pack)
+        return _decide(job, end, jitter, limits, max_returns)
+    except BaseException as problem:
+        # A verdict that its own class never set up, a value whose code raises: the user's, and never the worker's end.
+        return _attempt_failed(job, f"the end of the run cannot be understood: {describe(problem)}", jitter)
+
+
+def _decide(job: JobRecord, end: NoSuccess, jitter: float, limits: Sequence[Limit], max_returns: int) -> Finish:
     match end:
-        case Succeeded(value):
-            return _completed(job, value, jitter)
-        case Raised(RateLimited() as verdict):
-            return _returned(job, verdict, limits, jitter, max_returns)
-        case Raised(Retry() as verdict):
-            return _retry(job, verdict)
-        case Raised(Fail() as verdict):
-            return _finish(job, Outcome.FAILED, error=verdict.reason)
+        case Unstorable(reason):
+            return _unstorable(job, reason)
+        case Raised(error) if is_a(error, RateLimited):
+            return _returned(job, error, limits, jitter, max_returns)
+        case Raised(error) if is_a(error, Retry):
+            return _retry(job, error)
+        case Raised(error) if is_a(error, Fail):
+            return _finish(job, Outcome.FAILED, error=error.reason or "Fail: without a reason")
         case Raised(error):
-            return _attempt_failed(job, in_words(error), jitter)
+            return _attempt_failed(job, describe(error), jitter)
         case TimedOut(after):
             return _attempt_failed(job, f"TimeoutError: timed out after {format_duration(after)}", jitter)
         case Cancelled():
@@ -88,23 +113,30 @@ def decide(
             return _finish(job, Outcome.CRASHED, error=reason)
 
 
-def in_words(error: BaseException) -> str:
-    """An error as `job.error` shows it: type and text."""
-    return "".join(traceback.format_exception_only(error)).strip()
+def _finish(job: JobRecord, outcome: Outcome, *, error: object = None, **more: Any) -> Finish:
+    text = None if error is None else clean(error, MAX_ERROR)
+    return Finish(id=job.id, fence=job.fence, outcome=outcome, error=text, **more)
 
 
-def _finish(job: JobRecord, outcome: Outcome, **more: Any) -> Finish:
-    return Finish(id=job.id, fence=job.fence, outcome=outcome, **more)
-
-
-def _completed(job: JobRecord, value: Any, jitter: float) -> Finish:
+def _completed(job: JobRecord, value: Any, max_result: int, pack: Callable[[Any], Any] | None) -> Finish:
     if value is None:
         return Finish(id=job.id, fence=job.fence, outcome=Outcome.COMPLETED)
     try:
-        result = codec.encode(value, what="result")
-    except Exception as error:
-        return _attempt_failed(job, in_words(error), jitter)
+        result = codec.encode(value if pack is None else pack(value), maximum=max_result, what="result")
+    except Exception as error:  # also what a value of the user's own class raises when it is compared
+        return _unstorable(job, describe_unstorable(error))
     return _finish(job, Outcome.COMPLETED, result=result)
+
+
+def describe_unstorable(error: Exception) -> str:
+    """Why a result cannot be stored, as `Unstorable` carries it."""
+    return f"{type(error).__name__}: {error}" if isinstance(error, EnqueueError) else describe(error)
+
+
+def _unstorable(job: JobRecord, reason: str) -> Finish:
+    """Never run again: what the handler did is done, and its result would be no better next time."""
+    done = "the handler succeeded and is not called again, only its result is lost: return None, or what JSON has"
+    return _finish(job, Outcome.FAILED, error=f"{reason} ({done})")
 
 
 def _attempt_failed(job: JobRecord, error: str, jitter: float) -> Finish:
@@ -127,7 +159,7 @@ def _returned(job: JobRecord, verdict: RateLimited, limits: Sequence[Limit], jit
     try:
         holds = _holds(job, verdict, limits, jitter)
     except ConfigError as unknown:
-        return _attempt_failed(job, in_words(unknown), jitter)
+        return _attempt_failed(job, describe(unknown), jitter)
     if job.returns >= max_returns:
         error = f"RateLimited: refused by the service {job.returns + 1} times (max_returns={max_returns})"
         return _finish(job, Outcome.FAILED, error=error, holds=holds)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import importlib
 import os
 import pickle
@@ -10,13 +12,24 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from paceline import codec
 from paceline.job import Job
+from paceline.lifecycle.finish import Raised, Succeeded, Unstorable, describe_unstorable
+from paceline.text import MAX_ERROR, MAX_SHOWN, ChildTraceback, clean, is_a, set_cause, trace
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+
+MOST_CARRIED = 1024 * 1024
+"""Bytes of a pickled error; of a larger one its name and the begin of its text go over."""
+PR_SET_PDEATHSIG = 1
+"""Linux: the signal that a process gets when the thread that made it ends."""
 
 
 class ChildDied(Exception):
@@ -31,18 +44,22 @@ class Child:
 
         spawn = multiprocessing.get_context("spawn")
         self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=_serve, args=(theirs,), daemon=True)
+        watched, self._lifeline = spawn.Pipe(duplex=False)
+        self._process = spawn.Process(target=_serve, args=(theirs, watched, os.getpid()), daemon=True)
         self._process.start()
         theirs.close()
+        watched.close()
 
-    async def run(self, function: Callable[..., Any], job: Job[Any], *, as_task: bool) -> Any:
+    async def run(
+        self, function: Callable[..., Any], job: Job[Any], *, as_task: bool, max_result: int
+    ) -> Succeeded | Unstorable | Raised:
         """Send the job over, pass on its progress, and give back what the handler returned or raised."""
         where = (_module_name(function), function.__qualname__)
         loop = asyncio.get_running_loop()
         answers: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         reader = threading.Thread(target=self._read, args=(loop, answers), daemon=True)
         try:
-            self._pipe.send((where, as_task, job.record, sys.path))
+            self._pipe.send((where, as_task, job.record, sys.path, max_result))
         except OSError as error:
             raise ChildDied(f"the handler's process is gone: {error}") from error
         reader.start()
@@ -51,9 +68,11 @@ class Child:
             if what == "note":
                 await (job.log(value[0]) if len(value) == 1 else job.report_progress(*value))
             elif what == "done":
-                return codec.decode(value)
+                return Succeeded(None if value == codec.NULL else msgspec.Raw(value))
             elif what == "raised":
-                raise _rebuild(value)
+                return Raised(_rebuild(*value))
+            elif what == "refused":
+                return Unstorable(value)
             else:
                 raise ChildDied(f"the handler's process died with exit code {self._exit_code()}")
 
@@ -63,6 +82,7 @@ class Child:
             self._process.kill()
         self._process.join(5)
         self._pipe.close()
+        self._lifeline.close()
 
     @property
     def alive(self) -> bool:
@@ -79,7 +99,7 @@ class Child:
                 answer = self._pipe.recv()
             except (EOFError, OSError):
                 answer = ("died", None)
-            if not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(answers.put_nowait, answer)
             if answer[0] != "note":
                 return
@@ -90,13 +110,22 @@ class Children:
 
     def __init__(self) -> None:
         self._idle: list[Child] = []
+        self._maker: ThreadPoolExecutor | None = None
 
     async def take(self) -> Child:
         while self._idle:
             child = self._idle.pop()
             if child.alive:
                 return child
-        return await asyncio.to_thread(Child)
+        if self._maker is None:
+            # Linux ends a child with the thread that made it: this one lives as long as there are children.
+            self._maker = ThreadPoolExecutor(1, thread_name_prefix="paceline-children")
+        making = self._maker.submit(Child)
+        try:
+            return await asyncio.wrap_future(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_kill_unwanted)
+            raise
 
     def give(self, child: Child) -> None:
         self._idle.append(child)
@@ -105,6 +134,15 @@ class Children:
         for child in self._idle:
             child.kill()
         self._idle.clear()
+        maker, self._maker = self._maker, None
+        if maker is not None:
+            maker.shutdown(wait=False)
+
+
+def _kill_unwanted(making: Future[Child]) -> None:
+    """Whoever wanted this child was cancelled while it was made."""
+    if not making.cancelled() and making.exception() is None:
+        making.result().kill()
 
 
 def _module_name(function: Callable[..., Any]) -> str:
@@ -118,13 +156,18 @@ def _module_name(function: Callable[..., Any]) -> str:
     return os.path.splitext(os.path.basename(getattr(main, "__file__", "__main__")))[0]
 
 
-def _rebuild(value: bytes | tuple[str, str, str]) -> BaseException:
-    if isinstance(value, bytes):
-        error: BaseException = pickle.loads(value)  # from our own child, over our own pipe
-        return error
-    module, name, text = value
+def _rebuild(carried: bytes | None, module: str, name: str, text: str, traceback: str) -> BaseException:
+    """The error of the child, or one of its name and text; the child's traceback is its cause."""
+    found: Any = None
+    if carried is not None:
+        try:
+            found = pickle.loads(carried)  # from our own child, over our own pipe
+        except BaseException as problem:  # its own code may raise anything
+            text = f"{text} (this process cannot rebuild the error: {type(problem).__name__})"
     stand_in: type[Exception] = type(name, (Exception,), {"__module__": module})
-    return stand_in(text)
+    error: BaseException = found if is_a(found, BaseException) else stand_in(text)
+    set_cause(error, ChildTraceback(traceback))
+    return error
 
 
 class _ChildActions:
@@ -140,23 +183,53 @@ class _ChildActions:
         return asyncio.run(call())
 
 
-def _serve(pipe: Connection) -> None:
+def _end_with_parent(watched: Connection, parent: int) -> None:
+    """End when the worker is gone, whatever the handler does: its job runs again elsewhere."""
+    if sys.platform == "linux":
+        # The kernel's word reaches also a handler that holds the interpreter.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+    def wait_for_the_end() -> None:
+        # Nothing is ever sent: the pipe only ends, when its other end is closed or its process is gone.
+        with contextlib.suppress(EOFError, OSError):
+            watched.recv()
+        os._exit(1)
+
+    threading.Thread(target=wait_for_the_end, name="paceline-lifeline", daemon=True).start()
+
+
+def _serve(pipe: Connection, watched: Connection, parent: int) -> None:
     """The child's life: run what comes through the pipe until it closes."""
     # The parent decides when to stop; a Ctrl-C in the terminal reaches it too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with_parent(watched, parent)
     while True:
         try:
-            where, as_task, record, path = pipe.recv()
+            where, as_task, record, path, max_result = pipe.recv()
         except (EOFError, OSError):
             return
         sys.path[:] = path
         try:
-            pipe.send(("done", _call(where, as_task, record, pipe)))
+            answer = _answer(*_call(where, as_task, record, pipe), max_result)
         except BaseException as error:
-            pipe.send(("raised", _carry(error)))
+            answer = ("raised", _carry(error))
+        pipe.send(answer)
 
 
-def _call(where: tuple[str, str], as_task: bool, record: Any, pipe: Connection) -> bytes:
+def _answer(value: Any, pack: Callable[[Any], Any] | None, max_result: int) -> tuple[str, Any]:
+    try:
+        packed = value if pack is None or value is None else pack(value)
+        return "done", codec.encode(packed, maximum=max_result, what="result")
+    except Exception as error:  # also what a value of the user's own class raises when it is compared
+        return "refused", describe_unstorable(error)
+
+
+def _call(
+    where: tuple[str, str], as_task: bool, record: Any, pipe: Connection
+) -> tuple[Any, Callable[[Any], Any] | None]:
+    """What the function returned, and how a task packs it."""
     from paceline.lifecycle.run import _current, is_coroutine_function
 
     module, name = where
@@ -165,22 +238,31 @@ def _call(where: tuple[str, str], as_task: bool, record: Any, pipe: Connection) 
         function = getattr(function, part)
     job: Job[Any] = Job(record, _ChildActions(pipe))  # type: ignore[arg-type]  # a child only notes
     _current.set(job)
+    pack = None
     if as_task:
         # The name leads to the task that wraps the function, or to the function where it was not rebound.
         call_with = getattr(function, "call_with", None)
         value = call_with(job) if call_with else function(*job.data["args"], **job.data["kwargs"])
+        pack = function.arguments.result.pack if call_with else None
         is_async = is_coroutine_function(getattr(function, "function", function))
     else:
         value = function(job)
         is_async = is_coroutine_function(function)
-    return codec.encode(asyncio.run(value) if is_async else value, what="result")
+    return (asyncio.run(value) if is_async else value), pack
 
 
-def _carry(error: BaseException) -> bytes | tuple[str, str, str]:
-    """The error itself where it survives the trip, else its name and text."""
+def _carry(error: BaseException) -> tuple[bytes | None, str, str, str, str]:
+    """The error itself where it survives the trip, and in any case its name, its text and its traceback."""
+    kind = type(error)
+    module, name = clean(kind.__module__, MAX_SHOWN), clean(kind.__qualname__, MAX_SHOWN)
+    return _pickled(error), module, name, clean(error, MAX_ERROR), trace(error)
+
+
+def _pickled(error: BaseException) -> bytes | None:
     try:
         carried = pickle.dumps(error)
-        pickle.loads(carried)
-    except Exception:
-        return type(error).__module__, type(error).__qualname__, str(error)
-    return carried
+        if len(carried) <= MOST_CARRIED and is_a(pickle.loads(carried), type(error)):
+            return carried
+    except BaseException:  # its own code may raise anything
+        pass
+    return None

@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import functools
 import inspect
+import signal
+import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from paceline.errors import ConfigError, require
 from paceline.job import Job
 from paceline.lifecycle.finish import Crashed, Raised, RunEnd, Succeeded
 from paceline.lifecycle.process import Child, ChildDied, Children
+from paceline.text import is_a, show
 
 Isolation: TypeAlias = Literal["thread", "process"]
 
@@ -49,6 +52,8 @@ class Call:
     isolation: Isolation = "thread"
     importable: Callable[..., Any] | None = None
     """What a process of its own imports and calls; `function` unless a task wraps it."""
+    pack: Callable[[Any], Any] | None = None
+    """What is stored for a result; None: the result as it is."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], isolation: Isolation = "thread") -> Call:
@@ -72,7 +77,7 @@ def check_importable(function: Callable[..., Any]) -> None:
     name = getattr(function, "__qualname__", "<locals>")
     if "<locals>" in name or "<lambda>" in name:
         raise ConfigError(
-            f"handler={function!r} is wrong: with isolation='process' expected a function at the top of a module",
+            f"handler={show(function)} is wrong: with isolation='process' expected a function at the top of a module",
             option="handler",
             value=function,
         )
@@ -93,33 +98,34 @@ async def run_in_thread(call: Call, jobs: Job[Any] | list[Job[Any]], threads: Ex
     """Run a plain handler in a thread. A thread cannot be stopped: whoever cancels must wait for its end."""
     _current.set(jobs)
     context = contextvars.copy_context()
-    try:
-        end = await asyncio.get_running_loop().run_in_executor(threads, context.run, _call_plain, call.function, jobs)
-        if isinstance(end, Succeeded) and isinstance(end.value, Awaitable):
-            # A plain function may still hand over something to await (a lambda, a wrapper that is not declared async).
-            return Succeeded(await end.value)
+    end = await asyncio.get_running_loop().run_in_executor(threads, context.run, _call_plain, call.function, jobs)
+    if not isinstance(end, Succeeded) or not isinstance(end.value, Awaitable):
         return end
+    try:
+        # A plain function may still hand over something to await (a lambda, a wrapper that is not declared async).
+        return Succeeded(await end.value)
     except asyncio.CancelledError:
         raise
     except BaseException as error:
         return _raised(error)
 
 
-async def run_in_process(call: Call, job: Job[Any], children: Children) -> RunEnd:
+async def run_in_process(call: Call, job: Job[Any], children: Children, max_result: int) -> RunEnd:
     """Run a handler in a process of its own; whoever cancels kills it."""
     child: Child = await children.take()
     try:
-        value = await child.run(call.importable or call.function, job, as_task=call.importable is not None)
+        function, as_task = call.importable or call.function, call.importable is not None
+        end = await child.run(function, job, as_task=as_task, max_result=max_result)
     except ChildDied as died:
         return Crashed(str(died))
-    except asyncio.CancelledError:
-        child.kill()
-        raise
     except BaseException as error:
-        children.give(child)
-        return _raised(error)
+        # It still runs the handler: it must not be given another job.
+        child.kill()
+        if isinstance(error, Exception):
+            return Raised(error)
+        raise
     children.give(child)
-    return Succeeded(value)
+    return end
 
 
 def _call_plain(function: Callable[..., Any], jobs: Job[Any] | list[Job[Any]]) -> RunEnd:
@@ -127,11 +133,18 @@ def _call_plain(function: Callable[..., Any], jobs: Job[Any] | list[Job[Any]]) -
     try:
         return Succeeded(function(jobs))
     except BaseException as error:
-        return _raised(error)
+        # Ctrl-C reaches the main thread only: here it is the handler's own.
+        return Raised(error)
 
 
 def _raised(error: BaseException) -> Raised:
-    # A handler that calls exit() ends its job, not the worker.
-    if isinstance(error, KeyboardInterrupt):
+    """A handler that calls exit() ends its job, not the worker; a Ctrl-C that met its code ends the program."""
+    if is_a(error, KeyboardInterrupt) and ctrl_c_raises():
         raise error
     return Raised(error)
+
+
+def ctrl_c_raises() -> bool:
+    """True where a Ctrl-C is raised in whatever code runs; `asyncio.run` cancels, and the command line stops."""
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from paceline.clock import NEVER, Micros
 from paceline.limits.backoff import Backoff
 from paceline.limits.concurrency import Concurrency
 from paceline.limits.kind import Kind, Part
+from paceline.limits.memory import Cell, go_on, remember
 from paceline.limits.rate import Rate
 from paceline.limits.rule import Key
 
@@ -32,6 +33,7 @@ class Meter:
 
     __slots__ = (
         "cells",
+        "charged",
         "closed_until",
         "counts_leases",
         "held_at",
@@ -41,6 +43,7 @@ class Meter:
         "kind",
         "leases",
         "lone",
+        "memory",
         "refusals",
         "reserved_by",
         "reserved_deadline",
@@ -52,8 +55,10 @@ class Meter:
     def __init__(self, key: Key, kind: Kind) -> None:
         self.key = key
         self.kind = kind
-        self.cells: list[tuple[Part, Any]] = []
+        self.cells: list[Cell] = []
         """Each simple kind with the state it keeps for this key."""
+        self.memory: Cell | None = None
+        """What earlier kinds counted and none of these does; it is charged and never asked."""
         self._set_cells([(part, part.new_state()) for part in kind.parts()])
         self.leases: Leases = set()
         self.hold_until: Micros = 0
@@ -83,14 +88,21 @@ class Meter:
         """The simple kinds of this key."""
         return [part for part, _ in self.cells]
 
-    def _set_cells(self, cells: list[tuple[Part, Any]]) -> None:
+    @property
+    def kept(self) -> list[Cell]:
+        """All that is counted, whether it decides or not."""
+        return self.cells if self.memory is None else [*self.cells, self.memory]
+
+    def _set_cells(self, cells: list[Cell], memory: Cell | None = None) -> None:
         self.cells = cells
+        self.memory = memory
         # Looked at on every start: slots that leases take, and kinds that only the time of starts matters to.
         self.slots = min((part.max for part, _ in cells if isinstance(part, Concurrency)), default=NEVER)
         self.timed = [(part, state) for part, state in cells if not isinstance(part, Concurrency)]
+        self.charged = self.timed if memory is None else [*self.timed, memory]
         # When only the beginnings matter, a permit holds nothing and needs no lease.
         self.counts_leases = self.slots < NEVER
-        self.lone = cells[0] if len(cells) == 1 and not self.counts_leases else None
+        self.lone = cells[0] if len(cells) == 1 and not self.counts_leases and memory is None else None
         """The only kind of this key, where nothing is held: most limiters are of this sort."""
 
     def opens_in_time(self, cost: int) -> Micros:
@@ -107,7 +119,7 @@ class Meter:
     def count(self, cost: int, now: Micros) -> None:
         """Count a start that holds no lease."""
         self.closed_until = 0
-        for part, state in self.timed:
+        for part, state in self.charged:
             part.charge(state, cost, now)
 
     def lacks_only_room(self, cost: int, now: Micros) -> bool:
@@ -133,14 +145,28 @@ class Meter:
         """The largest cost that is ever admitted."""
         return min((part.max for part in self.parts if isinstance(part, Rate)), default=NEVER)
 
-    def change(self, kind: Kind) -> None:
-        """Go on under other numbers without forgetting the starts that still count."""
-        if kind == self.kind:
+    def change(self, kind: Kind, beneath: Sequence[Kind] = ()) -> None:
+        """Go on under other numbers without forgetting the starts that still count.
+
+        `beneath` are the kinds that rule again when an operator's word ends: their starts are counted meanwhile.
+        """
+        same = kind == self.kind
+        if same and not beneath:
             return
-        self.kind = kind
-        self.closed_until = 0
-        self._set_cells([(part, _continue(part, self.cells)) for part in kind.parts()])
-        self.reserved_by = None
+        parts = kind.parts()
+        old = [(part, state) for part, state in self.kept if part.last_start(state) >= 0]
+        others = [part for part, _ in old] + [
+            part for each in beneath for part in each.parts() if part.word != "concurrency"
+        ]
+        log = remember(parts, others, may_be_forgotten=self.key[1] is not None)
+        if same and log == (self.memory and self.memory[0]):
+            return
+        cells = self.cells if same else [(part, go_on(part, old)) for part in parts]
+        self._set_cells(cells, None if log is None else (log, go_on(log, old)))
+        if not same:
+            self.kind = kind
+            self.closed_until = 0
+            self.reserved_by = None
 
     def hold(self, until: Micros, now: Micros, reason: str | None = None) -> None:
         """Let nobody start before the instant. A hold only ever grows."""
@@ -177,11 +203,16 @@ class Meter:
         if started_at > self.held_at:
             self.refusals = 0
 
+    def forget_starts(self) -> None:
+        """Count from nothing; live leases and the hold stay."""
+        self._set_cells([(part, part.new_state()) for part in self.parts])
+        self.closed_until = 0
+        self.reserved_by = None
+
     def clear(self) -> None:
         """Forget starts and holds; live leases stay."""
-        self._set_cells([(part, part.new_state()) for part in self.parts])
+        self.forget_starts()
         self.release()
-        self.reserved_by = None
 
     def used_and_allowed(self, now: Micros) -> tuple[int, int | None]:
         """How full the key is, by its fullest part; (0, None) when nothing limits it."""
@@ -193,7 +224,7 @@ class Meter:
         """True when a new meter would decide the same from now on."""
         if self.leases or self.refusals or self.hold_until > now or self.reserved_by is not None:
             return False
-        return all(part.forget_after(state) <= now for part, state in self.cells)
+        return all(part.forget_after(state) <= now for part, state in self.kept)
 
 
 def opens_at(keys: Sequence[tuple[Meter, int]]) -> Micros:
@@ -210,9 +241,9 @@ def charge(keys: Sequence[tuple[Meter, int]], holder: str, now: Micros) -> None:
 def earliest_start(keys: Sequence[tuple[Meter, int]], ahead: int, now: Micros) -> Micros | None:
     """When a job can start if `ahead` others of cost 1 go first and all go as early as they may.
 
-    None when a slot is missing: nobody knows when one is free.
+    None when a slot is missing (nobody knows when one is free), or when the job can never fit.
     """
-    if any(meter.opens_at(1) >= NEVER for meter, _ in keys):
+    if any(meter.opens_at(1) >= NEVER or not meter.fits(cost) for meter, cost in keys):
         return None
     trial = [(part, part.load(part.dump(state)), cost) for meter, cost in keys for part, state in meter.cells]
     at = max([now, *(meter.hold_until for meter, _ in keys)])
@@ -221,15 +252,3 @@ def earliest_start(keys: Sequence[tuple[Meter, int]], ahead: int, now: Micros) -
         for part, state, _ in trial:
             part.charge(state, 1, at)
     return max([at, *(part.opens_at(state, 0, cost) for part, state, cost in trial)])
-
-
-def _continue(part: Part, old: list[tuple[Part, Any]]) -> Any:
-    """The state to go on with: of several earlier parts, the one that remembers the most."""
-    remembering = [(was, state) for was, state in old if state is not None]
-    same = [(was, state) for was, state in remembering if type(was) is type(part)]
-    rates = [(was, state) for was, state in remembering if isinstance(was, Rate)]
-    candidates = same or rates or remembering
-    if not candidates:
-        return part.new_state()
-    was, state = max(candidates, key=lambda pair: (pair[0].allowed, pair[0].last_start(pair[1])))
-    return part.adopt(was, state)

@@ -27,7 +27,7 @@ class Backoff:
         last = parse_duration(maximum, option="maximum")
         require(last > first, "maximum", maximum, f"a duration longer than initial ({format_duration(first)})")
         object.__setattr__(self, "initial", timedelta(microseconds=first))
-        object.__setattr__(self, "multiplier", multiplier)
+        object.__setattr__(self, "multiplier", multiplier if type(multiplier) is int else float(multiplier))
         object.__setattr__(self, "maximum", timedelta(microseconds=last))
         object.__setattr__(self, "initial_us", first)
         object.__setattr__(self, "maximum_us", last)

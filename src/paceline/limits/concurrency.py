@@ -19,7 +19,7 @@ class Concurrency(Combines):
     word = "concurrency"
 
     def __post_init__(self) -> None:
-        check_count(self.max, option="max")
+        object.__setattr__(self, "max", check_count(self.max, option="max"))
 
     def __repr__(self) -> str:
         return f"Concurrency({self.max})"
@@ -48,6 +48,9 @@ class Concurrency(Combines):
 
     def last_start(self, state: Any) -> Micros:
         return -1
+
+    def last_cost(self, state: Any) -> int:
+        return 1
 
     def adopt(self, old: Part, state: Any) -> None:
         return None

@@ -56,8 +56,10 @@ class RemembersLastStart(Combines, ABC):
         return state.at + 1 if state.carry else state.at
 
     def adopt(self, old: Part, state: Any) -> LastStart:
-        cost = state.cost if isinstance(state, LastStart) else 1
-        return LastStart(old.last_start(state), 0, cost)
+        return LastStart(old.last_start(state), 0, old.last_cost(state))
+
+    def last_cost(self, state: LastStart) -> int:
+        return state.cost
 
     def dump(self, state: LastStart) -> list[int]:
         return [state.at, state.carry, state.cost]

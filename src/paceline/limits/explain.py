@@ -8,6 +8,7 @@ from paceline.clock import NEVER, Micros, to_datetime
 from paceline.durations import format_duration
 from paceline.job import ACTIVE, CANCELLED, DELAYED, WAITING, Blocked, Explanation, JobRecord
 from paceline.limits.kind import Kind
+from paceline.limits.rate import Rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,12 @@ class Usage:
     reserved_by: str | None = None
     cost: int = 1
 
+    @property
+    def never_above(self) -> int | None:
+        """The largest cost that this key ever admits, where `cost` is more than that; None when it fits."""
+        most = min((part.max for part in self.kind.parts() if isinstance(part, Rate)), default=self.cost)
+        return most if most < self.cost else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -41,7 +48,7 @@ class Standing:
     """How many jobs of its lane go first: the same queue and group, under the same limits."""
     groups: int
     earliest: Micros | None
-    """When it can start if all goes well; None when only a finish can help."""
+    """When it can start if all goes well; None when only a finish can help, or nothing at all."""
 
 
 def explain(standing: Standing) -> Explanation:
@@ -91,6 +98,11 @@ def _blocked(usage: Usage) -> Blocked:
 
 def _refusal(usage: Usage, now: Micros) -> str:
     name = f"limit {usage.limit!r}" + (f" of group {usage.group!r}" if usage.group is not None else "")
+    if usage.never_above is not None:
+        return (
+            f"it can never fit: it costs {usage.cost}, and {name} never allows more than {usage.never_above}; "
+            "it fails with NeverFits when a worker claims it"
+        )
     if usage.hold_until > now:
         why = f" ({usage.hold_reason})" if usage.hold_reason else ""
         return f"{name} is held for {_ago(usage.hold_until - now)}{why}"

@@ -75,6 +75,10 @@ class Part(Kind, Protocol):
         """When the last start was, as far as the state tells; -1 if it does not."""
         ...
 
+    def last_cost(self, state: Any) -> int:
+        """What was charged at the last start."""
+        ...
+
     def adopt(self, old: Part, state: Any) -> Any:
         """The state to go on with when this kind replaces `old`: starts that still count are kept."""
         ...

@@ -53,7 +53,7 @@ class Rate(Combines):
             require(per is None, "per", per, "nothing beside a rate written as text")
             max, window = parse_rate(max)
         else:
-            check_count(max, option="max")
+            max = check_count(max, option="max")
             require(per is not None, "per", per, _WINDOW_HINT)
             window = parse_duration(per, option="per")  # type: ignore[arg-type]  # None was refused above
         margin = parse_duration(guard, option="guard", zero=True)
@@ -134,11 +134,14 @@ class Rate(Combines):
         window = Window()
         last_at = old.last_start(state)
         if last_at >= 0:
-            self.charge(window, 1, last_at)
+            self.charge(window, old.last_cost(state), last_at)
         return window
 
     def last_start(self, state: Window) -> Micros:
         return state.ats[-1] if state.ats else -1
+
+    def last_cost(self, state: Window) -> int:
+        return state.total - (state.cums[-2] if len(state.cums) > 1 else state.base)
 
     def dump(self, state: Window) -> list[int]:
         self.trim(state)

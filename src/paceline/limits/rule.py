@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from paceline.checks import MAX_NAME, check_count, check_name
 from paceline.errors import require
 from paceline.limits.backoff import Backoff
-from paceline.limits.composite import AllOf, Unlimited, check_kind
+from paceline.limits.composite import AllOf, Unlimited, check_kind, simplified
 from paceline.limits.concurrency import Concurrency
 from paceline.limits.delay import MICROSECOND, Delay
 from paceline.limits.kind import Kind
@@ -19,6 +19,14 @@ from paceline.limits.spacing import EvenlySpaced
 Cost: TypeAlias = int | Mapping[str, int]
 Key: TypeAlias = tuple[str, str | None]
 """One counter of a limit: its name, and the group where it is per group."""
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A task or a queue: it is known by its name."""
+
+    @property
+    def name(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False, eq=False)
@@ -42,7 +50,7 @@ class Limit:
         kind: Kind,
         *,
         queues: Iterable[str] | None = None,
-        tasks: Iterable[str] | None = None,
+        tasks: Iterable[str | Named] | None = None,
         by: Literal["group"] | None = None,
         overrides: Mapping[str, Kind] | None = None,
         backoff: Backoff | None = None,
@@ -52,12 +60,12 @@ class Limit:
         require(not overrides or by == "group", "overrides", overrides, 'by="group" beside it')
         require(backoff is None or isinstance(backoff, Backoff), "backoff", backoff, "Backoff(...)")
         object.__setattr__(self, "name", check_name(name, option="name"))
-        object.__setattr__(self, "kind", check_kind(kind, option="kind"))
+        object.__setattr__(self, "kind", simplified(check_kind(kind, option="kind")))
         object.__setattr__(self, "queues", _names(queues, option="queues"))
         object.__setattr__(self, "tasks", _names(tasks, option="tasks"))
         object.__setattr__(self, "by", by)
         checked = {
-            check_name(group, option="overrides"): check_kind(other, option=f"overrides[{group!r}]")
+            check_name(group, option="overrides"): simplified(check_kind(other, option=f"overrides[{group!r}]"))
             for group, other in (overrides or {}).items()
         }
         object.__setattr__(self, "overrides", checked)
@@ -227,10 +235,13 @@ def _decode_part(row: dict[str, Any]) -> Kind:
     return kind
 
 
-def _names(names: Iterable[str] | None, *, option: str) -> frozenset[str] | None:
+def _names(names: Iterable[str | Named] | None, *, option: str) -> frozenset[str] | None:
     if names is None:
         return None
-    require(not isinstance(names, str), option, names, "a list of names")
-    checked = frozenset(check_name(name, option=option) for name in names)
+    expected = "a list of names" if option == "queues" else "a list of tasks or of their names"
+    require(isinstance(names, Iterable) and not isinstance(names, str), option, names, expected)
+    # A task stands for its name: what cannot be misspelt.
+    given = [name.name if isinstance(name, Named) else name for name in names]
+    checked = frozenset(check_name(name, option=option) for name in given)
     require(bool(checked), option, names, "at least one name, or None for all")
     return checked

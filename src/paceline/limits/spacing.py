@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from paceline.checks import check_count
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.durations import Duration, format_duration, parse_duration
 from paceline.limits.delay import MICROSECOND, LastStart, RemembersLastStart
 
@@ -22,8 +22,7 @@ class EvenlySpaced(RemembersLastStart):
     word = "spacing"
 
     def __init__(self, max: int, per: Duration) -> None:
-        check_count(max, option="max")
-        object.__setattr__(self, "max", max)
+        object.__setattr__(self, "max", check_count(max, option="max"))
         micros = parse_duration(per, option="per")
         object.__setattr__(self, "per", micros * MICROSECOND)
         object.__setattr__(self, "per_us", micros)
@@ -32,7 +31,8 @@ class EvenlySpaced(RemembersLastStart):
         return f"EvenlySpaced({self.max}, per={format_duration(self.per_us)!r})"
 
     def opens_at(self, state: LastStart, in_flight: int, cost: int) -> Micros:
-        return 0 if state.at < 0 else -(-self._due(state) // self.max)
+        # A large cost may lie beyond the end of time.
+        return 0 if state.at < 0 else min(-(-self._due(state) // self.max), NEVER)
 
     def charge(self, state: LastStart, cost: int, now: Micros) -> None:
         due = self._due(state)

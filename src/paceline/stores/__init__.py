@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from paceline.checks import check_name
-from paceline.errors import ConfigError, MissingExtra, require
-from paceline.stores.address import without_password
+from paceline.checks import check_count, check_name
+from paceline.errors import ConfigError, MissingExtra
+from paceline.forks import in_child
+from paceline.stores.address import Options, count, flag, seconds, split, take_options, text, without_password
 from paceline.stores.interface import Store
+from paceline.text import show
 
 SCHEMES = (
     "memory:// (or memory://name for a second one), sqlite:///jobs.db, postgresql://user@host/database "
@@ -20,28 +21,42 @@ SCHEMES = (
 )
 POSTGRES = ("postgresql", "postgres")
 REDIS = ("redis", "rediss", "unix")
+MEMORY_OPTIONS: Options = {"max_payload": count}
+SQLITE_OPTIONS: Options = {"durability": text, "max_payload": count}
+POSTGRES_OPTIONS: Options = {"schema": text, "pooler": flag, "max_payload": count}
+REDIS_OPTIONS: Options = {
+    "durability": text,
+    "trust_restart": flag,
+    "max_payload": count,
+    "connect_timeout": seconds,
+    "timeout": seconds,
+}
 
 
 def open_store(url: str, *, namespace: str = "default", **options: Any) -> Store:
     """A new store for a URL: `open_store("memory://")`. It connects at its first use."""
     check_name(namespace, option="namespace")
-    scheme = urlsplit(url).scheme if isinstance(url, str) else ""
+    scheme = split(url).scheme if isinstance(url, str) else ""
     if scheme == "memory":
         from paceline.stores.memory.store import MemoryStore
 
-        return _make(MemoryStore, url, options, namespace=namespace)
+        _, found = take_options(url, MEMORY_OPTIONS)
+        return _make(MemoryStore, url, {**options, **found}, namespace=namespace)
     if scheme == "sqlite":
         from paceline.stores.sqlite.store import SqliteStore
 
-        return _make(SqliteStore, url, {"url": url, **options}, namespace=namespace)
+        url, found = take_options(url, SQLITE_OPTIONS)
+        return _make(partial(SqliteStore, url), url, {**options, **found}, namespace=namespace)
     if scheme in POSTGRES:
-        url, options = _own_options(url, options, ("schema", "pooler"))
-        return _make(partial(_postgres_store(), url), url, options, namespace=namespace)
+        store, known = _postgres_store()
+        url, found = take_options(url, POSTGRES_OPTIONS, known)
+        return _make(partial(store, url), url, {**options, **found}, namespace=namespace)
     if scheme in REDIS:
-        url, options = _own_options(url, options, ("durability", "trust_restart"))
-        return _make(partial(_redis_store(), url), url, options, namespace=namespace)
+        store, known = _redis_store()
+        url, found = take_options(url, REDIS_OPTIONS, known(scheme))
+        return _make(partial(store, url), url, {**options, **found}, namespace=namespace)
     shown = without_password(url) if isinstance(url, str) else url
-    raise ConfigError(f"url={shown!r} is wrong: expected {SCHEMES}", option="url", value=shown)
+    raise ConfigError(f"url={show(shown)} is wrong: expected {SCHEMES}", option="url", value=shown)
 
 
 def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
@@ -49,16 +64,16 @@ def shared_store(where: str | Store, *, namespace: str | None = None) -> Store:
     if not isinstance(where, str):
         if not hasattr(where, "claim"):
             raise ConfigError(
-                f"store={where!r} is wrong: expected a store or a URL ({SCHEMES})", option="store", value=where
+                f"store={show(where)} is wrong: expected a store or a URL ({SCHEMES})", option="store", value=where
             )
         if namespace is not None and namespace != where.namespace:
             raise ConfigError(
-                f"namespace={namespace!r} is wrong: the given store has the namespace {where.namespace!r}",
+                f"namespace={show(namespace)} is wrong: the given store has the namespace {where.namespace!r}",
                 option="namespace",
                 value=namespace,
             )
         return where
-    key = (where, "default" if namespace is None else namespace)
+    key = (where, "default" if namespace is None else check_name(namespace, option="namespace"))
     with _lock:
         store = _shared.get(key)
         if store is None:
@@ -70,38 +85,26 @@ _shared: dict[tuple[str, str], Store] = {}
 _lock = threading.Lock()
 
 
+@in_child
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
+
+
 def _postgres_store() -> Any:
     with _extra("postgres", "the PostgreSQL store", "psycopg", "psycopg_pool"):
         from paceline.stores.postgres.store import PostgresStore
+        from paceline.stores.postgres.urls import url_options
 
-        return PostgresStore
+        return PostgresStore, url_options()
 
 
 def _redis_store() -> Any:
     with _extra("redis", "the Redis store", "redis", "hiredis"):
+        from paceline.stores.redis.client import url_options
         from paceline.stores.redis.store import RedisStore
 
-        return RedisStore
-
-
-def _own_options(url: str, options: dict[str, Any], names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
-    """Options of ours in the query of a URL, for those who have nothing but a URL; the driver gets the rest."""
-    parts = urlsplit(url)
-    pairs = parse_qsl(parts.query, keep_blank_values=True)
-    found: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in names:
-            found[name] = _FLAGS.get(value, value) if name in ("pooler", "trust_restart") else value
-            require(
-                name not in ("pooler", "trust_restart") or isinstance(found[name], bool), name, value, "true or false"
-            )
-    if not found:
-        return url, options
-    rest = urlencode([pair for pair in pairs if pair[0] not in names])
-    return urlunsplit(parts._replace(query=rest)), {**found, **options}
-
-
-_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+        return RedisStore, url_options
 
 
 @contextmanager
@@ -116,6 +119,8 @@ def _extra(name: str, needed_for: str, *packages: str) -> Iterator[None]:
 
 
 def _make(kind: Any, url: str, options: dict[str, Any], **more: Any) -> Store:
+    if "max_payload" in options:
+        options = {**options, "max_payload": check_count(options["max_payload"], option="max_payload")}
     try:
         store: Store = kind(**options, **more)
     except TypeError as error:

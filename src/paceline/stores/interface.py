@@ -17,6 +17,7 @@ from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Kind, Limit
 from paceline.limits.explain import Standing as Standing
 from paceline.limits.explain import Usage as Usage
+from paceline.stores.failures import Failed as Failed
 from paceline.stores.overview import About as About
 from paceline.stores.overview import QueueRecord as QueueRecord
 
@@ -94,6 +95,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """The smallest guard of any limit: a handler that begins later than this after its start is reported."""
     needs_room: int = 0
     """The next job costs this much, more than `Ask.room`."""
+    failed: list[Failed] = []
+    """Jobs that this very step failed, each in one answer only."""
 
 
 class Inserted(msgspec.Struct, frozen=True):
@@ -153,6 +156,8 @@ class Grant(msgspec.Struct, frozen=True):
     until: Micros = 0
     leased: bool = False
     """True when it holds a slot: it must be renewed and given back."""
+    failed: list[Failed] = []
+    """As in `Claim`: dead leases are taken back here, too."""
 
 
 class Override(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +187,7 @@ class Changed(msgspec.Struct, frozen=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, oldest first; `after` is the id of the last one of the page before."""
+    """Which jobs to list, in the order they were added or backwards; `after` is the last one of the page before."""
 
     queue: str
     state: JobState | None = None
@@ -190,6 +195,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     group: str | None = None
     limit: int = 100
     after: str | None = None
+    newest_first: bool = False
 
 
 class Listener(Protocol):
@@ -215,8 +221,11 @@ class Store(Protocol):
     never_blocks: bool
     """True when no call ever waits for anything outside the process."""
 
-    async def open(self) -> None:
-        """Connect, create or check the schema; safe to call twice and by many."""
+    async def open(self, within: object = None) -> None:
+        """Connect, create or check the schema; safe to call twice and by many.
+
+        `within`: the caller's transaction, where a store would otherwise wait for it.
+        """
 
     async def close(self) -> None:
         """Let go of everything; waiting calls end with an error."""
@@ -290,8 +299,8 @@ class Store(Protocol):
         """Forget a limit and its overrides."""
         ...
 
-    async def limits(self) -> list[Limit]:
-        """All declared limits."""
+    async def limits(self, within: object = None) -> list[Limit]:
+        """All declared limits; `within` as for `set_limits`."""
         ...
 
     async def override(self, override: Override, for_: Micros | None) -> None:

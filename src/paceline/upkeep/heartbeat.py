@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 
-from paceline.clock import SECOND, Micros
+from paceline.clock import SECOND, Micros, since_boot
+from paceline.lifecycle.outage import Outage
 from paceline.stores.interface import Extended, Lease, Store
 
 log = logging.getLogger("paceline.worker")
@@ -35,6 +36,12 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
+        self._outage = Outage(
+            log,
+            f"the leases of worker {worker} could not be renewed",
+            f"the leases of worker {worker} are renewed again",
+        )
+        self._proven_at = self._now()
 
     def start(self) -> None:
         """Begin to beat: in a thread, or beside the test that moves the clock."""
@@ -59,9 +66,16 @@ class Heartbeat:
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 5)
 
+    @property
+    def overdue(self) -> bool:
+        """True when leases may have ended although we live: the process or the machine stood still for so long."""
+        return self._now() - self._proven_at > self._lease and bool(self._leases())
+
     async def beat(self) -> Extended:
-        """Renew now and act on what is heard."""
+        """Renew now and act on what is heard. A lease that has ended is renewed too, unless somebody took it."""
+        asked_at = self._now()
         heard = await self._store.extend(self._worker, list(self._leases()), self._lease)
+        self._worked(asked_at)
         self._heard(heard)
         return heard
 
@@ -69,47 +83,52 @@ class Heartbeat:
         clock = self._store.clock
         never = asyncio.Event()
         pause = self._lease // 3
-        proven_at = clock.now()
         while True:
             await clock.wait(never, clock.now() + pause)
             pause = self._lease // 3
-            if not self._leases():
-                continue
             asked_at = clock.now()
+            if not self._leases():
+                self._proven_at = asked_at
+                continue
             try:
                 await self.beat()
-                proven_at = asked_at
             except Exception as error:
-                pause = self._failed(error, (asked_at - proven_at) / self._lease, self._silent)
+                pause = self._failed(error, asked_at, self._silent)
 
-    def _failed(self, error: Exception, share: float, silent: Callable[[], None]) -> Micros:
+    def _now(self) -> Micros:
+        """A clock that goes on while the machine sleeps."""
+        return self._store.clock.now() if self._store.clock.virtual else since_boot()
+
+    def _worked(self, asked_at: Micros) -> None:
+        # Measured from before the call: the store's lease cannot end earlier than this one.
+        self._proven_at = max(self._proven_at, asked_at)
+        self._outage.worked(self._now())
+
+    def _failed(self, error: Exception, asked_at: Micros, silent: Callable[[], None]) -> Micros:
         """A beat failed: try again soon, and say so when too much of the lease is gone to trust it."""
-        log.warning("the leases of worker %s could not be renewed: %s", self._worker, error)
-        if share > 2 / 3:
+        self._outage.failed(error, asked_at)
+        if asked_at - self._proven_at > self._lease * 2 // 3 and self._leases():
             silent()
         return self._lease // 10
 
     def _beat_in_thread(self, main: asyncio.AbstractEventLoop) -> None:
         loop = asyncio.new_event_loop()
         pause = self._lease // 3
-        proven_at = time.monotonic()
-        while not self._stop.wait(pause / SECOND):
+        while not self._stop.wait(min(pause / SECOND, threading.TIMEOUT_MAX)):
             pause = self._lease // 3
             leases = list(self._leases())
-            # Measured from before the call: the store's lease cannot end earlier than this one.
-            asked_at = time.monotonic()
+            asked_at = self._now()
             try:
                 heard = loop.run_until_complete(self._store.extend(self._worker, leases, self._lease))
             except Exception as error:
-                share = (asked_at - proven_at) * SECOND / self._lease if leases else 0
-                pause = self._failed(error, share, lambda: _tell(main, self._silent))
+                pause = self._failed(error, asked_at, lambda: _tell(main, self._silent))
                 continue
-            proven_at = asked_at
+            self._worked(asked_at)
             if heard.lost or heard.cancel:
                 _tell(main, lambda heard=heard: self._heard(heard))  # type: ignore[misc]
         loop.close()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-    if not loop.is_closed():
+    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
         loop.call_soon_threadsafe(what)

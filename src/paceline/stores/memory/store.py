@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 from paceline.clock import Clock, SystemClock
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
+from paceline.forks import reset_when_forked
 from paceline.job import NewJob
 from paceline.stores.interface import About, Inserted, StartRecord
 from paceline.stores.steps import read
 from paceline.stores.steps.state import State
 from paceline.stores.steps.store import StepStore
+from paceline.text import show
 
 T = TypeVar("T")
 
@@ -33,11 +35,12 @@ class MemoryStore(StepStore):
         self.state = State(self.clock)
         self.sleepers = self.state.sleepers
         self._lock = threading.RLock()
+        reset_when_forked(self)
 
     def __repr__(self) -> str:
         return f"<MemoryStore {self.namespace!r}>"
 
-    async def open(self) -> None:
+    async def open(self, within: object = None) -> None:
         return None
 
     async def about(self) -> About:
@@ -50,7 +53,7 @@ class MemoryStore(StepStore):
     async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
         if within is not None:
             raise ConfigError(
-                f"within={within!r} is wrong: the memory store has no transactions to join", option="within"
+                f"within={show(within)} is wrong: the memory store has no transactions to join", option="within"
             )
         return await super().insert(jobs)
 
@@ -59,6 +62,18 @@ class MemoryStore(StepStore):
             return step(self.state, *args)
 
     _look = _change
+
+    def before_fork(self) -> None:
+        # No step is half done in the copy that the child gets.
+        self._lock.acquire()
+
+    def after_fork(self) -> None:
+        self._lock.release()
+
+    def forked(self) -> None:
+        """A child has a copy of all jobs and limits, and shares nothing with its parent from then on."""
+        self._lock = threading.RLock()
+        self.sleepers.forked()
 
     def all_starts(self) -> list[StartRecord]:
         """The log of starts of every queue."""

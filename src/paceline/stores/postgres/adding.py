@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from paceline.clock import Micros
+from paceline.forks import PerLoop
 from paceline.job import NewJob
 from paceline.stores.adds import Adds, adds_here
 from paceline.stores.interface import Inserted
@@ -32,7 +33,7 @@ class Adding(LimitCalls):
 
     def __init__(self, *values: Any) -> None:
         super().__init__(*values)
-        self._adds: dict[asyncio.AbstractEventLoop, Adds] = {}
+        self._adds: PerLoop[asyncio.AbstractEventLoop, Adds] = PerLoop()
 
     async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
         if not jobs:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from paceline.errors import StoreUnavailable
+from paceline.forks import PerLoop, reset_when_forked
 
 MOST = 10
 """So many connections one event loop opens at most."""
@@ -23,7 +23,8 @@ class Loop:
     def __init__(self) -> None:
         self.room = asyncio.Semaphore(MOST)
         self.idle: list[AsyncConnection[Any]] = []
-        self.all: set[AsyncConnection[Any]] = set()
+        self.all: dict[AsyncConnection[Any], int] = {}
+        """With the server's number of each."""
 
 
 class Connections:
@@ -33,16 +34,18 @@ class Connections:
         self.url = url
         self._options = options
         self._prepare = prepare
-        self._loops: dict[asyncio.AbstractEventLoop, Loop] = {}
+        # Closing a parent's connection in a child would end it for the parent too.
+        self._loops: PerLoop[asyncio.AbstractEventLoop, Loop] = PerLoop()
+        self.closings = 0
+        """How often `close` was called: whoever waited meanwhile gets an error, later calls connect anew."""
+        self.forked()
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """Begin without connections."""
         self._lock = threading.Lock()
-        self._closed = False
         self.pids: set[int] = set()
         """The server's numbers of our connections, to know our own words when we hear them."""
-
-    @property
-    def closed(self) -> bool:
-        """True after `close`."""
-        return self._closed
 
     @asynccontextmanager
     async def one(self) -> AsyncIterator[AsyncConnection[Any]]:
@@ -53,21 +56,20 @@ class Connections:
             while mine.idle and connection is None:
                 connection = mine.idle.pop()
                 if connection.closed:
-                    mine.all.discard(connection)
+                    self._drop(mine, connection)
                     connection = None
             if connection is None:
                 connection = await self.connect()
-                mine.all.add(connection)
+                mine.all[connection] = connection.info.backend_pid
             try:
                 yield connection
             finally:
                 idle = connection.pgconn.transaction_status == psycopg.pq.TransactionStatus.IDLE
-                if idle and not connection.closed and not self._closed:
+                if idle and not connection.closed and self._loops.get(asyncio.get_running_loop()) is mine:
                     mine.idle.append(connection)
                 else:
-                    # Broken, or left in the middle of a statement by somebody who was cancelled.
-                    mine.all.discard(connection)
-                    connection.pgconn.finish()
+                    # Broken, closed meanwhile, or left in the middle of a statement by somebody who was cancelled.
+                    self._drop(mine, connection)
 
     async def connect(self) -> AsyncConnection[Any]:
         """A new connection in autocommit: every call is one statement and one transaction."""
@@ -87,33 +89,32 @@ class Connections:
         """The server went away: connections that wait are of no use any more."""
         for mine in list(self._loops.values()):
             while mine.idle:
-                connection = mine.idle.pop()
-                mine.all.discard(connection)
-                connection.pgconn.finish()
+                self._drop(mine, mine.idle.pop())
 
     def close(self) -> None:
-        """Close all of them, whatever loop they belong to."""
-        self._closed = True
+        """Close all of them, whatever loop they belong to; the next call connects anew."""
+        self.closings += 1
         with self._lock:
-            loops, self._loops = self._loops, {}
+            loops = self._loops.take()
         for mine in loops.values():
-            for connection in mine.all:
-                connection.pgconn.finish()
+            self._drop_all(mine)
 
-    def reopen(self) -> None:
-        """Connections may be opened again."""
-        self._closed = False
+    def _drop(self, mine: Loop, connection: AsyncConnection[Any]) -> None:
+        # The server may give the number of a connection that is gone to somebody else.
+        self.pids.discard(mine.all.pop(connection, 0))
+        connection.pgconn.finish()
+
+    def _drop_all(self, mine: Loop) -> None:
+        for connection in list(mine.all):
+            self._drop(mine, connection)
 
     def _mine(self) -> Loop:
-        if self._closed:
-            raise StoreUnavailable("the store was closed")
         loop = asyncio.get_running_loop()
         found = self._loops.get(loop)
         if found is None:
             with self._lock:
                 for other in [each for each in self._loops if each.is_closed()]:
                     # Its program ended without a word: nobody uses these any more.
-                    for connection in self._loops.pop(other).all:
-                        connection.pgconn.finish()
+                    self._drop_all(self._loops.pop(other))
                 found = self._loops.setdefault(loop, Loop())
         return found

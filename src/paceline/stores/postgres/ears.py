@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 
+from paceline.forks import in_child, reset_when_forked
 from paceline.stores.steps.sleepers import Sleeper
 
 ALL = "*"
@@ -15,6 +16,11 @@ class Ears:
     """All sleepers of this process on one namespace: workers and limiters, and those who wait for a job's end."""
 
     def __init__(self) -> None:
+        self.forked()
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """Begin with nobody; a child process leaves those who sleep in its parent alone."""
         self._lock = threading.Lock()
         self._ears: dict[Sleeper, None] = {}
         self._waiting: dict[str, dict[Sleeper, None]] = {}
@@ -64,7 +70,7 @@ class Ears:
     def hear(self, words: Iterable[str]) -> None:
         """Wake whom these words concern: q a queue, e an empty one, w a worker, j a job that ended, * everybody."""
         for word in words:
-            what, name = word[0], word[1:]
+            what, name = word[:1], word[1:]
             if what == "j":
                 for ear in list(self._waiting.get(name, ())):
                     ear.wake()
@@ -97,6 +103,12 @@ class Ears:
 
 _shared: dict[tuple[str, str, str], Ears] = {}
 _lock = threading.Lock()
+
+
+@in_child
+def _new_lock() -> None:
+    global _lock
+    _lock = threading.Lock()
 
 
 def shared_ears(url: str, schema: str, namespace: str) -> Ears:

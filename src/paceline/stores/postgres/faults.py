@@ -73,7 +73,7 @@ def fault(detail: dict[str, Any]) -> PacelineError:
         case "not found":
             return JobNotFound(detail["id"])
         case "not allowed":
-            return MoveNotAllowed(detail["id"], STATES[detail["state"] - 1], detail["move"])
+            return MoveNotAllowed(detail["id"], STATES[detail["state"] - 1], detail["move"], detail.get("holder"))
         case "no limit":
             known = ", ".join(detail["known"]) or "none"
             name = detail["limit"]

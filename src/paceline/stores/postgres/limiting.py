@@ -8,8 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.clock import Clock, Micros
+from paceline.clock import NEVER, Clock, Micros
 from paceline.errors import ConfigError
+from paceline.forks import abandon, reset_when_forked
 from paceline.job import JobRecord
 from paceline.limits import Limit
 from paceline.limits.admission import Meter, earliest_start
@@ -20,7 +21,7 @@ from paceline.stores.postgres.calls import Calls
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
 from paceline.stores.postgres.listening import Listening, Polling
-from paceline.stores.postgres.rows import hold_json, limit_json, limit_of
+from paceline.stores.postgres.rows import FAILED, failed_in, hold_json, limit_json, limit_of
 from paceline.stores.server_clock import ServerClock
 
 
@@ -40,18 +41,23 @@ class LimitCalls(ABC):
         self._names: dict[int, str] = {}
         self._pooler = pooler
         self._listening: Listening | Polling | None = None
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """A child listens for itself."""
+        abandon(self._listening)
+        self._listening = None
 
     # what every part shares
 
     @abstractmethod
-    async def open(self) -> None:
+    async def open(self, within: object = None) -> None:
         """Connect, and find or make our namespace."""
 
     async def space(self) -> int:
-        """The number of our namespace; the store opens with its first use."""
-        if self._space is None:
+        """The number of our namespace; the store opens with its first use, and with the first one after `close`."""
+        while self._space is None:
             await self.open()
-        assert self._space is not None
         return self._space
 
     async def queue_id(self, name: str) -> int:
@@ -70,7 +76,7 @@ class LimitCalls(ABC):
         if self._pooler:
             self._listening = Polling(self.ears)
         else:
-            self._listening = Listening(self.connections, self.schema, self._space, self.ears)
+            self._listening = Listening(self.connections, self.address, self.schema, self._space, self.ears)
 
     async def stop_listening(self) -> None:
         """Hear nobody any more."""
@@ -91,7 +97,7 @@ class LimitCalls(ABC):
     def woken(self, wakes: Iterable[str]) -> None:
         """Tell our own sleepers what a call changed."""
         if self.ears.busy:
-            self.ears.hear(self._named(word) for word in wakes)
+            self.ears.hear(self._named(word) for word in wakes if word[0] != FAILED)
 
     def _named(self, word: str) -> str:
         if word[0] not in "qe":
@@ -141,7 +147,7 @@ class LimitCalls(ABC):
             self.ears.hear([ALL])
         return bool(dropped)
 
-    async def limits(self) -> list[Limit]:
+    async def limits(self, within: object = None) -> list[Limit]:
         rows = await self.calls.rows("select paceline.limits($1::int)", await self.space())
         return [limit_of(row) for (row,) in rows]
 
@@ -242,7 +248,7 @@ class LimitCalls(ABC):
         )
         self.heard(now)
         self.woken(wakes)
-        return Grant(granted, now, until, leased)
+        return Grant(granted, now, until, leased, failed_in(wakes))
 
     async def give_back(self, permits: Sequence[str]) -> None:
         wakes = await self.calls.value(
@@ -256,7 +262,8 @@ class LimitCalls(ABC):
     def standing_of(self, job: JobRecord, found: dict[str, Any]) -> Standing:
         """Where a job stands, from what the database knows; the kernel walks through the starts ahead of it."""
         earliest = None
-        if found["waits"]:
+        # A key that no passing of time opens: a slot is missing, or the cost never fits.
+        if found["waits"] and all(key["opens_at"] < NEVER for key in found["keys"]):
             meters = [(_meter(key), key["cost"]) for key in found["keys"]]
             earliest = earliest_start(meters, found["ahead"], max(found["now"], job.due_at))
         paused = [f"queue {job.queue!r}"] if found["paused_queue"] else []
@@ -312,6 +319,4 @@ def _meter(row: dict[str, Any]) -> Meter:
     if row["state"] is not None:
         meter._set_cells([(part, part.load(state)) for part, state in zip(meter.parts, row["state"], strict=True)])
     meter.hold_until = row["hold_until"]
-    if row["opens_at"] >= 1 << 62:
-        meter.leases = {f"lease {number}" for number in range(meter.slots)}
     return meter

@@ -29,15 +29,18 @@ LOOK_SOON = 0.03
 """The first look: an adder who did not know of us has usually committed by then."""
 AWAKE_FOR = 0.2
 """Seconds that nobody sleeps before the server hears of it: who is busy only for a moment stays known as a sleeper."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0
+"""Seconds between two tries to connect: twice as many each time."""
 PATIENCE = 0.5
-"""Seconds until the thread notices that it should end, or that nobody sleeps."""
+"""Seconds until the thread notices that nobody sleeps."""
 
 
 class Listening:
     """Runs while somebody sleeps; reconnects by itself, and lets everybody look again when it was away."""
 
-    def __init__(self, connections: Connections, schema: str, space: int, ears: Ears) -> None:
+    def __init__(self, connections: Connections, address: str, schema: str, space: int, ears: Ears) -> None:
         self._connections = connections
+        self._address = address
         self._schema = schema
         self._space = space
         self._ears = ears
@@ -45,6 +48,11 @@ class Listening:
         self._stop = threading.Event()
         self._asleep = False
         """What was said last: adders tell nobody when all who listen said that nobody sleeps."""
+        self._wants_empty = False
+        """What was said last: nobody is notified of an empty queue when nobody said that it wants to know."""
+        self._lost = False
+        """True while there is no connection: said once, however often it is tried."""
+        self._pause = FIRST_PAUSE
         self._nudged, self._nudge = socket.socketpair()
         self._nudge.setblocking(False)
         self._thread = threading.Thread(target=self._run, name="paceline-ears", daemon=True)
@@ -53,38 +61,56 @@ class Listening:
     def stop(self) -> None:
         """Say goodbye and end; returns at once."""
         self._stop.set()
+        self._wake_thread()
 
     def join(self, timeout: float) -> None:
         """Wait until the thread has ended."""
         self._thread.join(timeout)
 
     def fall_asleep(self) -> None:
-        """Somebody begins to sleep. If nobody did, the server hears of it now, and then everybody looks once more."""
-        if not self._asleep:
-            with contextlib.suppress(OSError):
-                self._nudge.send(b".")
+        """Somebody begins to sleep. If the server does not know, it hears of it now; then everybody looks once more."""
+        if not self._asleep or (self._ears.wants_empty and not self._wants_empty):
+            self._wake_thread()
+
+    def _wake_thread(self) -> None:
+        with contextlib.suppress(OSError):
+            self._nudge.send(b".")
 
     def _run(self) -> None:
-        pause = 0.1
         while not self._stop.is_set():
             try:
                 with self._connections.connect_plainly() as connection:
-                    pause = 0.1
                     self._listen(connection)
-            except (psycopg.Error, OSError) as error:
+            except Exception as error:
+                # Whatever it was: without this thread nobody here would be woken any more.
                 if self._stop.is_set():
                     break
-                log.warning("nobody can be woken by PostgreSQL now: %s; trying again", error)
-                self._ears.wake_all()
-                self._stop.wait(pause * random.uniform(0.5, 1))
-                pause = min(pause * 2, 2.0)
+                self._retry(error)
         self._nudge.close()
         self._nudged.close()
+
+    def _retry(self, error: Exception) -> None:
+        """Wait a little longer each time; everybody looks meanwhile."""
+        if not self._lost:
+            self._lost = True
+            reason = " ".join(str(error).split())
+            log.warning("lost the notification connection to %s (%s); retrying", self._address, reason)
+        self._ears.wake_all()
+        self._stop.wait(self._pause * random.uniform(0.5, 1))
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+
+    def _found(self) -> None:
+        """The server notifies us, perhaps after it did not."""
+        self._pause = FIRST_PAUSE
+        if self._lost:
+            self._lost = False
+            log.info("the notification connection to %s is back", self._address)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
         connection.execute(f'listen "{self._schema}.ears"')
         known = self._say(connection, asleep=True)
-        said_at, wants_empty = time.monotonic(), self._ears.wants_empty
+        self._found()
+        said_at = time.monotonic()
         # What happened before we listened can only be found by looking; what others do who do not know of us yet, too.
         self._ears.wake_all()
         look_at: float | None = said_at + LOOK_SOON
@@ -98,9 +124,9 @@ class Listening:
             # Not `connection.notifies()`, which is slower than all the rest of waking somebody.
             connection.pgconn.consume_input()
             while (notice := connection.pgconn.notifies()) is not None:
-                self._hear(notice.extra.decode())
-            now, asleep = time.monotonic(), self._ears.asleep
-            if asleep and not self._asleep:
+                self._hear(notice.extra)
+            now, asleep, wants_empty = time.monotonic(), self._ears.asleep, self._ears.wants_empty
+            if (asleep and not self._asleep) or (wants_empty and not self._wants_empty):
                 known, said_at, look_at = self._say(connection, asleep=True), now, now + LOOK_SOON
                 self._ears.wake_all()
             elif look_at is not None and now >= look_at:
@@ -111,14 +137,15 @@ class Listening:
                 # Busy workers need not be told of anything new, and adders save the telling.
                 self._say(connection, asleep=False)
                 said_at, look_at = now, None
-            if now - said_at > SAY_EVERY or wants_empty != self._ears.wants_empty:
-                said_at, wants_empty = now, self._ears.wants_empty
+            if now - said_at > SAY_EVERY or (self._wants_empty and not wants_empty):
+                said_at = now
                 self._say(connection, asleep=self._asleep)
         self._ask(connection, "select paceline.stop_listening($1::int, $2::text)", self._space, self._process)
 
     def _say(self, connection: psycopg.Connection[Any], asleep: bool) -> int:
         text = "select paceline.listen_on($1::int, $2::text, $3::boolean, $4::boolean, $5::bigint)"
-        known = int(self._ask(connection, text, self._space, self._process, self._ears.wants_empty, asleep, SAID_FOR))
+        self._wants_empty = self._ears.wants_empty
+        known = int(self._ask(connection, text, self._space, self._process, self._wants_empty, asleep, SAID_FOR))
         self._asleep = asleep
         return known
 
@@ -138,9 +165,14 @@ class Listening:
             row = cursor.fetchone()
             return None if row is None else row[0]
 
-    def _hear(self, payload: str) -> None:
-        space, pid, *words = payload.split("\n")
-        if int(space) == self._space and int(pid) not in self._connections.pids:
+    def _hear(self, payload: bytes) -> None:
+        try:
+            space, pid, *words = payload.decode().split("\n")
+            concerns_us = int(space) == self._space and int(pid) not in self._connections.pids
+        except ValueError:
+            # Whoever sent this is not one of us.
+            return
+        if concerns_us:
             self._ears.hear(words)
 
 

@@ -38,7 +38,7 @@ class Reading(LimitCalls):
     async def find(self, filter: Filter) -> list[JobRecord]:
         rows = await self.calls.rows(
             """select r.* from paceline.records($1::int, paceline.find($1::int, $2::bigint, $3::text, $4::int,
-            $5::text, $6::text, $7::int, $8::text), coalesce($2::bigint, paceline.clock_us())) as r""",
+            $5::text, $6::text, $7::int, $8::text, $9::boolean), coalesce($2::bigint, paceline.clock_us())) as r""",
             await self.space(),
             self.given_now(),
             filter.queue,
@@ -47,6 +47,7 @@ class Reading(LimitCalls):
             filter.group,
             filter.limit,
             filter.after,
+            filter.newest_first,
         )
         return [record(row) for row in rows]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from paceline.job import ACTIVE, DELAYED, WAITING, Backoff, JobRecord, JobState,
 from paceline.limits import Backoff as HoldBackoff
 from paceline.limits import Limit
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Finish, Hold, QueueRecord, WorkerRecord
+from paceline.stores.interface import Failed, Finish, Hold, QueueRecord, WorkerRecord
 from paceline.stores.postgres.arrays import BIGINT, BOOLEAN, BYTEA, INT, TEXT
 from paceline.stores.postgres.faults import STATES
 
@@ -244,3 +244,14 @@ def worker_record(row: Sequence[Any]) -> WorkerRecord:
     """A worker as the table has it."""
     id, queues, tasks, seen_at = row
     return WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen_at)
+
+
+FAILED = "f"
+"""How a word about a job begins that the database failed by itself; what follows is its JSON."""
+
+_decode_failed = msgspec.json.Decoder(Failed).decode
+
+
+def failed_in(words: Iterable[str]) -> list[Failed]:
+    """The jobs that a call failed, among what it says to those who sleep."""
+    return [_decode_failed(word[1:]) for word in words if word[0] == FAILED]

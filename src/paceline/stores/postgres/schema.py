@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 
 from paceline.errors import ConfigError, SchemaMismatch
 
-STEPS = ("0001_tables",)
+STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task")
 """What changes tables, in order; a step that was released never changes."""
 FUNCTIONS = (
     "newest",

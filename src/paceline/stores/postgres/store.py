@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
 from paceline.clock import SECOND, Clock, Micros
 from paceline.codec import MAX_PAYLOAD
-from paceline.errors import JobNotFound, StoreUnavailable
+from paceline.errors import JobNotFound, StoreError, StoreUnavailable
 from paceline.job import FINISHED, JobRecord, Move
 from paceline.stores.interface import (
     Ask,
@@ -23,11 +24,13 @@ from paceline.stores.interface import (
 from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres.adding import Adding
 from paceline.stores.postgres.arrays import arrays
+from paceline.stores.postgres.ending import REFUSED, is_refusal, write_each
 from paceline.stores.postgres.faults import as_ours
 from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
-from paceline.stores.postgres.rows import FINISH_KINDS, finish_columns, record, started
+from paceline.stores.postgres.rows import FINISH_KINDS, failed_in, finish_columns, record, started
 from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET
+from paceline.stores.postgres.urls import check_url
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
 
@@ -52,7 +55,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         pooler: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(url, schemas.check_schema(schema), namespace, pooler, options)
+        super().__init__(check_url(url), schemas.check_schema(schema), namespace, pooler, options)
         self.clock: Clock = clock or ServerClock()
         self.namespace = namespace
         self.max_payload = max_payload
@@ -61,8 +64,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
     def __repr__(self) -> str:
         return f"<PostgresStore {self.namespace!r}>"
 
-    async def open(self) -> None:
-        self.connections.reopen()
+    async def open(self, within: object = None) -> None:
         if self._space is not None:
             return
         with as_ours():
@@ -72,6 +74,9 @@ class PostgresStore(Adding, QueueCalls, Reading):
                 else:
                     await schemas.check(connection, self.schema)
         self._space = await self.calls.value("select paceline.space_of($1)", self.namespace)
+        if self.ears.busy:
+            # Somebody sleeps since before the store was closed.
+            self.start_listening()
 
     async def migrate(self) -> bool:
         """Bring the schema to this version; True when there was something to do."""
@@ -84,13 +89,28 @@ class PostgresStore(Adding, QueueCalls, Reading):
         return schemas.script(self.schema)
 
     async def close(self) -> None:
+        self._space = None
         await self.stop_listening()
         self.connections.close()
+        # Whoever opens it again may find another database, or an emptied one.
+        self._space = None
+        self._queues.clear()
         self.ears.wake_all()
 
     # a job's life
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
+        try:
+            return await self._claim(ask, finishes)
+        except REFUSED as error:
+            if not finishes or not is_refusal(error):
+                raise
+        # Ends before anything else: the next claim, which comes at once, is asked without them.
+        lost = await write_each(self._finish, finishes)
+        now = self.clock.now()
+        return Claim(jobs=[], now=now, ask_again_at=now, lost=lost)
+
+    async def _claim(self, ask: Ask, finishes: Sequence[Finish]) -> Claim:
         queues = [await self.queue_id(name) for name in ask.queues]
         row = await self.calls.row(
             CLAIM,
@@ -110,6 +130,12 @@ class PostgresStore(Adding, QueueCalls, Reading):
             again=bool(ask.claim_id),
         )
         now, again_at, needs_room, guard, lost, wakes, seqs = row[:7]
+        if now is None:
+            # Going on in what took its place would start jobs without the limits that were declared.
+            raise StoreError(
+                f"the tables of schema {self.schema!r} were emptied or made anew while this program runs: nothing "
+                "starts here any more; restart it, so that it declares its limits again"
+            )
         self.heard(now)
         self.woken(wakes)
         jobs = [] if row[7] is None else started(row[7:], self._names, now, ask.worker)
@@ -117,13 +143,30 @@ class PostgresStore(Adding, QueueCalls, Reading):
             # Too much for one answer; what is ours is read when nobody waits for us.
             more = seqs[len(jobs) :]
             jobs += map(record, await self.calls.rows(CLAIMED, await self.space(), more, now, ask.worker))
-        if self.ears.fed(ask.worker, len(jobs) >= ask.slots) and self._listening is not None:
+        begins_to_sleep = self.ears.fed(ask.worker, len(jobs) >= ask.slots)
+        if self._listening is not None and (begins_to_sleep or self.ears.wants_empty):
             self._listening.fall_asleep()
-        return Claim(jobs=jobs, now=now, ask_again_at=again_at, lost=lost, guard=guard, needs_room=needs_room)
+        return Claim(
+            jobs=jobs,
+            now=now,
+            ask_again_at=again_at,
+            lost=lost,
+            guard=guard,
+            needs_room=needs_room,
+            failed=failed_in(wakes),
+        )
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         if not finishes:
             return []
+        try:
+            return await self._finish(finishes)
+        except REFUSED as error:
+            if not is_refusal(error):
+                raise
+        return await write_each(self._finish, finishes)
+
+    async def _finish(self, finishes: Sequence[Finish]) -> list[str]:
         lost, wakes, now = await self.calls.row(
             FINISH,
             await self.space(),
@@ -178,6 +221,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         ear = self.ears.wait_for(job_id)
         token = secrets.token_hex(8)
         space = await self.space()
+        closings = self.connections.closings
         self.start_listening()
         try:
             now = await self.calls.value(
@@ -189,24 +233,37 @@ class PostgresStore(Adding, QueueCalls, Reading):
                 timeout,
             )
             self.heard(now)
-            deadline = None if timeout is None else now + timeout
-            while True:
-                ear.event.clear()
-                found = await self._final(job_id)
-                if found is not None:
-                    return found
-                if deadline is not None and self.clock.now() >= deadline:
-                    return None
-                await self._doze(ear, deadline)
+            return await self._final_by(job_id, ear, None if timeout is None else now + timeout)
         finally:
             ear.close()
-            if not self.connections.closed:
-                await self.calls.rows("select paceline.stop_waiting($1::int, $2::text, $3::text)", space, job_id, token)
+            if self.connections.closings == closings:
+                # What stays behind while the server is away is removed when its time is over.
+                with contextlib.suppress(StoreUnavailable):
+                    text = "select paceline.stop_waiting($1::int, $2::text, $3::text)"
+                    await self.calls.rows(text, space, job_id, token)
+
+    async def _final_by(self, job_id: str, ear: Sleeper, deadline: Micros | None) -> JobRecord | None:
+        """The job when it has ended, None when it has not by then; a server that is away meanwhile is waited for."""
+        closings, asked = self.connections.closings, False
+        while True:
+            ear.event.clear()
+            if self.connections.closings != closings:
+                raise StoreUnavailable("the store was closed")
+            try:
+                found = await self._final(job_id)
+                asked = True
+            except StoreUnavailable:
+                if not asked or self.connections.closings != closings:
+                    raise
+                found = None
+            if found is not None:
+                return found
+            if deadline is not None and self.clock.now() >= deadline:
+                return None
+            await self._doze(ear, deadline)
 
     async def _final(self, job_id: str) -> JobRecord | None:
         """The job if it has ended; also one that was not kept. `JobNotFound` when it is gone otherwise."""
-        if self.connections.closed:
-            raise StoreUnavailable("the store was closed")
         rows = await self.calls.rows(GET, await self.space(), [job_id], self.given_now())
         if rows:
             found = record(rows[0])

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from inspect import signature
 from typing import Any, cast
 
 import msgspec
@@ -14,8 +15,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from paceline.errors import ConfigError, StoreUnavailable
-from paceline.stores.address import without_password
+from paceline.errors import StoreError, StoreUnavailable
+from paceline.forks import PerLoop, abandon, reset_when_forked
+from paceline.stores.address import split, without_password, wrong
+from paceline.stores.redis.outage import Outage
 from paceline.stores.redis.refusals import refusal, server_error
 from paceline.stores.redis.scripts import library
 from paceline.stores.redis.wire import Broken, Wire
@@ -26,6 +29,8 @@ MOVES = 5
 """So many redirections of a cluster are followed before it is taken to be in disorder."""
 
 
+ANOTHER_LIFE = "another life"
+"""How a step is refused that knows a life of the namespace whose data is gone."""
 KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
 """Steps whose answer is a promise."""
 
@@ -36,11 +41,28 @@ def keepalive() -> dict[int, int]:
     return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
 
 
+def url_options(scheme: str) -> frozenset[str]:
+    """The options of a URL that are the driver's."""
+    kind = {"rediss": redis.SSLConnection, "unix": redis.UnixDomainSocketConnection}.get(scheme, redis.Connection)
+    makers = [signature(each.__init__).parameters for each in kind.__mro__ if "__init__" in vars(each)]
+    return frozenset(name for names in makers for name in names) - {"self", "args", "kwargs"}
+
+
+def check_url(url: str) -> str:
+    """The URL, if it says what the driver would silently take for something else."""
+    parts = split(url)
+    database = parts.path.strip("/")
+    if parts.scheme == "unix" or not database or database.isdecimal():
+        return url
+    raise wrong(url, f"{database!r} is no number of a database; expected for example redis://host:6379/0")
+
+
 class Client:
     """One server (or the node of a cluster that has our slot), for all event loops of this process."""
 
     def __init__(self, url: str, head: str, *, connect_timeout: float, timeout: float) -> None:
-        self.shown = hidden = without_password(url)
+        self.shown = without_password(check_url(url))
+        self.outage = Outage(self.shown)
         self.head = head.encode()
         self.timeout = timeout
         self.fsync = False
@@ -48,6 +70,8 @@ class Client:
         self._library = library()
         self.greet: Callable[[Wire], Any] | None = None
         """Awaited with every new connection before it is used."""
+        self.born: int | None = None
+        """Which life of the namespace we know: steps that know another one are refused before they do anything."""
         try:
             self._pool = redis.ConnectionPool.from_url(
                 url,
@@ -64,25 +88,48 @@ class Client:
                 max_connections=2**31,
             )
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"url={hidden!r} is wrong: {error}", option="url", value=hidden) from error
+            raise wrong(url, str(error)) from error
         place = self._pool.connection_kwargs
         self._home = {name: place[name] for name in ("host", "port") if name in place}
-        self._wires: dict[asyncio.AbstractEventLoop, Wire] = {}
-        self._opening: dict[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = {}
-        self.when_silent: dict[asyncio.AbstractEventLoop, Callable[[], Any]] = {}
+        self._wires: PerLoop[asyncio.AbstractEventLoop, Wire] = PerLoop()
+        self._opening: PerLoop[asyncio.AbstractEventLoop, asyncio.Task[Wire]] = PerLoop()
+        self.when_silent: PerLoop[asyncio.AbstractEventLoop, Callable[[], Any]] = PerLoop()
         """What each loop does when its connection is given up because nothing comes: its other one may be as dead."""
         self._lock = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """A child process connects with threads of its own."""
+        abandon(self._threads)
+        self._threads = None
+        self.outage = Outage(self.shown)
+        self._lock = threading.Lock()
 
     async def run(
         self, name: str, wanted: dict[str, Any], bodies: Sequence[bytes] = (), *, again: bool = False
     ) -> list[Any]:
         """Run one script; `again`: it may run twice, so a broken connection is no reason to give up."""
-        words = (b"FCALL", self._library.function(name), 1, self.head, _encode(wanted), *bodies)
-        answer = await self.command(*words, again=again, keep=self.fsync and name in KEPT)
-        if len(answer) == 2 and answer[0] == b"refused":
-            raise refusal(_decode(answer[1]), wanted)
-        return cast(list[Any], answer)
+        for _ in range(MOVES):
+            wanted["born"] = known = self.born
+            words = (b"FCALL", self._library.function(name), 1, self.head, _encode(wanted), *bodies)
+            answer = await self.command(*words, again=again, keep=self.fsync and name in KEPT)
+            if len(answer) != 2 or answer[0] != b"refused":
+                return cast(list[Any], answer)
+            about = _decode(answer[1])
+            if about["refusal"] != ANOTHER_LIFE:
+                raise refusal(about, wanted)
+            await self.greet_again(known)
+        raise StoreUnavailable(f"{self.shown} loses its data again and again")
+
+    async def greet_again(self, known: int | None) -> None:
+        """The server lost its data since the life we knew: introduce ourselves anew, unless somebody did already."""
+        wire = await self.wire()
+        if self.born == known and self.greet is not None:
+            try:
+                await self.greet(wire)
+            except redis.ResponseError as error:
+                raise server_error(error) from error
 
     def function(self, name: str) -> bytes:
         """The name of a step at the server."""
@@ -113,6 +160,8 @@ class Client:
                 answer = wire.request(*words)
                 return await (self._kept(answer, wire) if keep else answer)
             except Broken as error:
+                if error.sent:
+                    self.outage.begins(error)
                 if error.sent and not again:
                     raise
                 again = again and not error.sent
@@ -168,6 +217,11 @@ class Client:
         try:
             await wire.request(b"FUNCTION", b"LOAD", b"REPLACE", self._library.text)
         except redis.ResponseError as error:
+            if str(error).startswith("OOM"):
+                raise StoreError(
+                    f"the memory of {self.shown} is full: it has no room for the functions of this version of "
+                    f"Paceline; raise maxmemory, or let programs that it knows already catch up ({error})"
+                ) from error
             raise server_error(error) from error
 
     async def _wire(self) -> Wire:
@@ -195,6 +249,7 @@ class Client:
                 raise
         else:
             raise StoreUnavailable(f"{self.shown} sends us from one place to the other")
+        self.outage.ends()
         with self._lock:
             for old in [old for old in self._wires if old.is_closed()]:
                 self._wires.pop(old).close()
@@ -222,13 +277,15 @@ class Client:
         except (redis.RedisError, OSError) as error:
             # A node that a cluster sent us to may be gone: the next try begins where the URL says.
             self._pool.connection_kwargs.update(self._home)
+            self.outage.begins(error)
             raise StoreUnavailable(f"{self.shown} cannot be reached: {error}") from error
         return connection
 
     def close(self) -> None:
         """Close every connection; who waits for an answer gets an error."""
+        self.outage = Outage(self.shown)
         with self._lock:
-            wires, self._wires = list(self._wires.values()), {}
+            wires = list(self._wires.take().values())
             threads, self._threads = self._threads, None
         for wire in wires:
             wire.close("the store was closed")

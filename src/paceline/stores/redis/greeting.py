@@ -13,7 +13,9 @@ import redis
 
 from paceline.clock import Clock
 from paceline.errors import ConfigError, StoreError, StoreUnavailable
+from paceline.forks import reset_when_forked
 from paceline.stores.redis.client import Client
+from paceline.stores.redis.remembered import Remembered
 from paceline.stores.redis.wire import Wire
 
 log = logging.getLogger("paceline.store")
@@ -27,40 +29,68 @@ _decode = msgspec.msgpack.Decoder().decode
 class Greeting:
     """One client among all of a namespace. The server holds rates until all who could have lost starts are heard."""
 
-    def __init__(self, client: Client, clock: Clock, *, trust_restart: bool) -> None:
-        self.session = uuid.uuid4().hex
+    def __init__(self, client: Client, clock: Clock, remembered: Remembered, *, trust_restart: bool) -> None:
         self.seen = 0
         """The most starts that any answer said were counted so far."""
         self._client = client
+        self._remembered = remembered
         self._virtual = clock if clock.virtual else None
         self._trusts = trust_restart
         self._run_id: str | None = None
-        self._claims = False
-        self._said_at = 0.0
         self._warned: set[str] = set()
         client.greet = self.greet
+        self.forked()
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """A child process is a client of its own."""
+        self.session = uuid.uuid4().hex
+        self._claims = False
+        self._said_at = 0.0
 
     async def greet(self, wire: Wire) -> None:
         """Look at the server, warn of what it cannot promise, and introduce ourselves."""
         facts = facts_of(await wire.request(b"INFO"))
         self._look_at(facts)
-        safe = self._trusts or await self._loses_nothing(wire, facts)
+        safe = await self._loses_nothing(wire, facts)
         await self._client.load_if_missing(wire)
         run_id = facts.get("run_id", "")
         said: dict[str, Any] = {
             "run_id": run_id,
             "knew": self._run_id,
+            "knew_born": self._client.born,
             "uptime": int(facts.get("uptime_in_seconds", 0)),
             "keeps_a_log": facts.get("aof_enabled") == "1",
             "loses_nothing": safe,
+            "trusts": self._trusts,
             # What we saw in the life before: in this one others count on.
             "seen": 0 if self._run_id == run_id else self.seen,
         }
-        _, charges, lost_at = await self._say(wire, said)
-        if self._run_id != run_id:
-            if lost_at and self._run_id is not None:
-                log.warning("%s began a new life and may have lost starts: rates are held", self._client.shown)
+        _, charges, lost_at, born = await self._say(wire, said)
+        emptied, restarted = self._client.born not in (None, born), self._run_id not in (None, run_id)
+        if emptied or restarted:
+            await self._say_all(wire)
+            self._tell_of(emptied, lost_at)
+        if self._run_id != run_id or emptied:
             self._run_id, self.seen = run_id, charges
+        self._client.born = born or None
+
+    async def _say_all(self, wire: Wire) -> None:
+        """Limits and workers of this program, to a server that may have forgotten them."""
+        for step, wanted in self._remembered.steps():
+            await wire.request(b"FCALL", self._client.function(step), 1, self._client.head, self._encoded(wanted))
+
+    def _tell_of(self, emptied: bool, lost_at: Any) -> None:
+        held = "; rates are held until lost starts would no longer count" if lost_at else ""
+        if emptied:
+            log.warning(
+                "%s lost everything it knew (restarted without its data, or emptied): jobs, pauses, holds and "
+                "overrides are gone; the limits and workers of this program are declared again%s",
+                self._client.shown,
+                held,
+            )
+        elif held:
+            log.warning("%s began a new life and may have lost starts%s", self._client.shown, held)
 
     async def claims(self) -> None:
         """This client is about to start something: others must know that it may have seen what a server forgot."""
@@ -91,9 +121,10 @@ class Greeting:
 
     def _words(self, said: dict[str, Any]) -> tuple[Any, ...]:
         said |= {"session": self.session, "claims": self._claims}
-        if self._virtual is not None:
-            said["now"] = self._virtual.now()
-        return b"FCALL", self._client.function("hello"), 1, self._client.head, _encode(said)
+        return b"FCALL", self._client.function("hello"), 1, self._client.head, self._encoded(said)
+
+    def _encoded(self, said: dict[str, Any]) -> bytes:
+        return _encode(said if self._virtual is None else {**said, "now": self._virtual.now()})
 
     def _look_at(self, facts: dict[str, str]) -> None:
         if facts.get("role") in ("slave", "replica"):

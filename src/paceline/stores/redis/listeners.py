@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 import threading
 import uuid
 from collections.abc import Callable, Sequence
@@ -12,24 +11,25 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import redis
 
-from paceline.errors import JobNotFound, PacelineError, StoreUnavailable
+from paceline.errors import JobNotFound, PacelineError
 from paceline.job import JobRecord
 from paceline.stores.redis.client import Client
-from paceline.stores.redis.records import decode_job
+from paceline.stores.redis.resting import head_of
+from paceline.stores.redis.waiters import Waiters
 from paceline.stores.redis.wire import Wire
 
 log = logging.getLogger("paceline.store")
 
-BLOCK = 60
-"""Seconds after which a sleeper that heard nothing blocks anew."""
+BLOCK = 30
+"""Seconds after which a sleeper that heard nothing blocks anew, and the ends that are waited for are looked for."""
 RENEW = 600.0
 """Seconds after which a sleeper says again that it lives; its registration lasts three times as long."""
 WATCH = 0.31
 """Seconds that somebody who was woken has to claim, a little more than the server gives."""
 PASS_ON = 0.05
 """Seconds after which a worker that was woken and did not claim passes the word on."""
-_LENGTHS = struct.Struct(">IIII")
 _decode = msgspec.msgpack.Decoder().decode
 
 
@@ -88,12 +88,12 @@ class Ears:
         self._client = client
         self._run = run
         self._post = partial(post, "sleep")
-        self._now = now
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         client.when_silent[self._loop] = self._listen_anew
         self._listeners: dict[RedisListener, None] = {}
-        self._waiters: dict[str, list[asyncio.Future[JobRecord]]] = {}
+        self._waiters = Waiters(self.waker, run, now)
+        self._looked_at = self._loop.time()
         self._task: asyncio.Task[None] | None = None
         self._saying: asyncio.Task[None] | None = None
         self._posted: asyncio.Future[Any] | None = None
@@ -134,18 +134,18 @@ class Ears:
 
     def wait_for(self, job_id: str) -> asyncio.Future[JobRecord]:
         """A future for the final record of a job."""
-        future: asyncio.Future[JobRecord] = self._loop.create_future()
-        self._waiters.setdefault(job_id, []).append(future)
+        future = self._waiters.add(job_id)
         self._begin()
         return future
 
     def stop_waiting(self, job_id: str, future: asyncio.Future[JobRecord]) -> None:
-        left = [each for each in self._waiters.get(job_id, ()) if each is not future]
-        if left:
-            self._waiters[job_id] = left
-        else:
-            self._waiters.pop(job_id, None)
+        self._waiters.remove(job_id, future)
         self._end_if_alone()
+
+    @property
+    def insurance_wakeups(self) -> int:
+        """How many ends of jobs were found by looking, because nobody was notified of them."""
+        return self._waiters.insurance_wakeups
 
     @property
     def has_news(self) -> bool:
@@ -177,7 +177,7 @@ class Ears:
             if self.unsaid and self._listeners:
                 await self.say()
         except PacelineError as error:
-            log.info("the server could not be told who sleeps: %s", error)
+            log.debug("the server could not be told who sleeps: %s", error)
 
     async def say(self) -> None:
         """Tell the server what is listened for, before anything else is asked of it."""
@@ -221,11 +221,7 @@ class Ears:
             if task is not None:
                 task.cancel()
         self._task = self._saying = None
-        for futures in list(self._waiters.values()):
-            for future in futures:
-                if not future.done():
-                    future.set_exception(StoreUnavailable("the store was closed"))
-        self._waiters.clear()
+        self._waiters.reject_all("the store was closed")
         for listener in self._listeners:
             listener.event.set()
 
@@ -243,27 +239,29 @@ class Ears:
     async def _hear(self) -> None:
         """Block on our list; when the connection is lost, look for the server until it is back."""
         pause = 0.05
-        key = self._client.head[:-4] + b"wake\x1f" + self.waker.encode()
         try:
             while True:
                 try:
                     wire = self._wire = await self._client.connect(None)
+                    await asyncio.wait_for(wire.request(b"PING"), self._client.timeout)
+                    self._client.outage.ends()
                     if self.has_news:
                         await self.say()
                     while True:
+                        born = self._client.born
                         async with asyncio.timeout(BLOCK + 5):
-                            found = await wire.request(b"BLPOP", key, BLOCK)
+                            found = await wire.request(b"BLPOP", *self._keys(born), BLOCK)
                         pause = 0.05
-                        if found is not None:
+                        if found is not None and found[0].startswith(self._client.head[:-4] + b"ended"):
+                            await self._begin_anew(born)
+                        elif found is not None:
                             self._heard(found[1])
-                        elif self._loop.time() - self._renewed_at > RENEW:
-                            self._renewed_at = self._loop.time()
-                            words = (b"ZADD", self._client.head[:-4] + b"asleep", b"XX", self._now(), self.waker)
-                            await self._client.command(*words, again=True)
-                except (PacelineError, TimeoutError) as error:
-                    log.info("the server is not heard: %s; trying again", error)
-                except Exception as error:
-                    log.warning("listening failed: %s; trying again", error)
+                        if self._loop.time() - self._looked_at >= BLOCK:
+                            await self._look_for_lost_words(wire, born)
+                except (PacelineError, redis.RedisError, TimeoutError) as error:
+                    self._client.outage.begins(error)
+                except Exception:
+                    log.exception("listening to %s failed; retrying", self._client.shown)
                 if self._wire is not None:
                     self._wire.close()
                 await asyncio.sleep(pause)
@@ -272,6 +270,31 @@ class Ears:
         finally:
             if self._wire is not None:
                 self._wire.close()
+
+    async def _look_for_lost_words(self, wire: Wire, born: int | None) -> None:
+        """Workers and limiters look for themselves now and then; for who waits for a job this is the bound."""
+        if self._loop.time() - self._renewed_at > RENEW:
+            self._renewed_at = self._loop.time()
+            await self._run("sleep", {"waker": self.waker, "queues": [], "workers": []})
+        if self._waiters:
+            head = head_of(await asyncio.wait_for(wire.request(b"GET", self._client.head), self._client.timeout))
+            if head.born != born:
+                await self._begin_anew(born)
+            else:
+                await self._waiters.look(head)
+        self._looked_at = self._loop.time()
+
+    def _keys(self, born: int | None) -> list[bytes]:
+        """The list of our own, and the one that says that the life we know has ended."""
+        prefix = self._client.head[:-4]
+        own = prefix + b"wake\x1f" + self.waker.encode()
+        return [own] if born is None else [own, prefix + b"ended\x1f%d" % born]
+
+    async def _begin_anew(self, born: int | None) -> None:
+        """The server lost its data while we slept: nobody there knows us, nor those who sleep elsewhere."""
+        await self._client.greet_again(born)
+        await self._run("sleep", self._said() | {"knew_born": born})
+        await self._look_again()
 
     def _listen_anew(self) -> None:
         """The server did not answer on our other connection: nobody knows whether this one still leads to it."""
@@ -282,21 +305,11 @@ class Ears:
         """Words may have been missed: sleepers look, and those who wait for a job ask."""
         for listener in self._listeners:
             self._wake(listener)
-        for job_id in list(self._waiters):
-            try:
-                answer = await self._run("finished", {"id": job_id, "waker": self.waker})
-            except JobNotFound as error:
-                self._settle(job_id, error)
-            except PacelineError:
-                return
-            else:
-                if len(answer) > 1:
-                    self._settle(job_id, decode_job(answer[1:5], self._now()))
+        await self._waiters.ask()
 
     def _heard(self, said: bytes) -> None:
         if said[:1] == b"f":
-            record = _split(said)
-            self._settle(record[0].decode(), decode_job(record, self._now()))
+            self._waiters.heard(said)
             return
         word = _decode(said)
         match word[0]:
@@ -317,7 +330,7 @@ class Ears:
                 if self._watching is None or self._watching.done():
                     self._watching = self._loop.create_task(self._watch(word[1] * WATCH))
             case "removed":
-                self._settle(word[1], JobNotFound(word[1]))
+                self._waiters.settle(word[1], JobNotFound(word[1]))
 
     async def _watch(self, pause: float) -> None:
         """Another one was woken: if it dies before it claims, the server wakes the next, when somebody asks it to."""
@@ -328,7 +341,7 @@ class Ears:
                 on = _decode((await self._run("watch", {}))[0])[0]
                 pause = WATCH
         except PacelineError as error:
-            log.info("the server could not be asked who was woken: %s", error)
+            log.debug("the server could not be asked who was woken: %s", error)
 
     def _pass_on(self, queue: str, heard_at: float) -> None:
         """Nobody here asked for work after the word: paused, or held by a limiter of its own. Another one may look."""
@@ -339,7 +352,7 @@ class Ears:
         try:
             await self._run("wake", {"queue": queue, "waker": self.waker})
         except PacelineError as error:
-            log.info("the server could not be told to wake another: %s", error)
+            log.debug("the server could not be told to wake another: %s", error)
 
     def _wake_where(self, wanted: Callable[[RedisListener], bool]) -> None:
         for listener in tuple(self._listeners):
@@ -350,19 +363,13 @@ class Ears:
         self.told = True
         listener.event.set()
 
-    def _settle(self, job_id: str, result: JobRecord | Exception) -> None:
-        for future in self._waiters.pop(job_id, ()):
-            if not future.done():
-                if isinstance(result, Exception):
-                    future.set_exception(result)
-                else:
-                    future.set_result(result)
 
-
-def _split(said: bytes) -> list[bytes]:
-    """The four parts of a job's record, whose lengths come first."""
-    parts, at = [], 17
-    for length in _LENGTHS.unpack_from(said, 1):
-        parts.append(said[at : at + length])
-        at += length
-    return parts
+def ears_here(known: dict[asyncio.AbstractEventLoop, Ears], make: Callable[[], Ears]) -> Ears:
+    """Those of the running event loop; those of loops that ended are let go."""
+    loop = asyncio.get_running_loop()
+    ears = known.get(loop)
+    if ears is None:
+        for gone in [gone for gone in known if gone.is_closed()]:
+            known.pop(gone).abandon()
+        ears = known[loop] = make()
+    return ears

@@ -15,7 +15,7 @@ from paceline.limits import Backoff, Kind, Limit
 from paceline.limits.admission import DEFAULT_BACKOFF
 from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Ask, Finish, Hold, Note, Override, StartRecord, Usage
+from paceline.stores.interface import Ask, Failed, Finish, Hold, Note, Override, StartRecord, Usage
 
 STATES = {
     1: JobState.WAITING,
@@ -377,3 +377,11 @@ def decode_usage(said: dict[str, Any]) -> Usage:
         reserved_by=said.get("reserved_by"),
         cost=said["cost"],
     )
+
+
+def decode_failed(failed: Sequence[Sequence[Any]]) -> list[Failed]:
+    """The jobs that a step failed by itself."""
+    return [
+        Failed(id=id, queue=queue, task=task, group=group or None, attempts_made=made, error=error)
+        for id, queue, task, group, made, error in failed
+    ]

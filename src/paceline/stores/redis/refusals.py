@@ -31,7 +31,7 @@ def refusal(about: dict[str, Any], wanted: dict[str, Any]) -> PacelineError:
         case "no job":
             return JobNotFound(about["id"])
         case "move":
-            return MoveNotAllowed(about["id"], STATES[about["state"]], wanted["move"])
+            return MoveNotAllowed(about["id"], STATES[about["state"]], wanted["move"], about.get("holder"))
         case "active jobs":
             hint = "obliterate while active jobs exist (stop the workers or use force=True)"
             return MoveNotAllowed(wanted["queue"], "active", hint)
@@ -74,8 +74,8 @@ def server_error(error: redis.RedisError) -> StoreError:
         )
     if word == "OOM":
         return StoreError(
-            f"the server's memory is full: nothing was added. Ends of jobs still go through; "
-            f"raise maxmemory, or let the workers catch up ({text})"
+            f"the server's memory is full: nothing was added. Workers still start, claim "
+            f"and end jobs: let them catch up, or raise maxmemory ({text})"
         )
     if word == "NOPERM":
         return StoreError(

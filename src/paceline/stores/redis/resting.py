@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from paceline.clock import Clock
+from paceline.forks import reset_when_forked
 from paceline.stores.interface import Ask, Claim
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.wire import Wire
@@ -26,6 +27,7 @@ class Head(NamedTuple):
     steps: int
     pruned_steps: int
     prune_due: int
+    born: int | None
 
 
 class Rest(NamedTuple):
@@ -35,6 +37,7 @@ class Rest(NamedTuple):
     steps: int
     claim: Claim
     wire: Wire | None
+    born: int | None
     at: float
 
 
@@ -44,6 +47,11 @@ class Rests:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
+        self.forked()
+        reset_when_forked(self)
+
+    def forked(self) -> None:
+        """Begin without knowing anything; what the parent knows is about its own connections."""
         self._rests: dict[str, Rest] = {}
         self._seen: Head | None = None
         self._seen_at = 0.0
@@ -54,7 +62,10 @@ class Rests:
         if claim.jobs or claim.lost or claim.needs_room or claim.ask_again_at <= claim.now or self._clock.virtual:
             self._rests.pop(ask.worker, None)
         else:
-            self._rests[ask.worker] = Rest(_asked(ask), steps, claim, self._client.open_wire, time.monotonic())
+            self._rests[ask.worker] = self._rest(ask, claim, steps)
+
+    def _rest(self, ask: Ask, claim: Claim, steps: int) -> Rest:
+        return Rest(_asked(ask), steps, claim, self._client.open_wire, self._client.born, time.monotonic())
 
     def forget(self, worker: str) -> None:
         self._rests.pop(worker, None)
@@ -67,7 +78,10 @@ class Rests:
         if rest.wire is not self._client.open_wire:
             return None  # the server may have begun a new life, and count its steps anew
         now = self._clock.now()
-        if now >= rest.claim.ask_again_at or (await self._head()).steps != rest.steps:
+        if now >= rest.claim.ask_again_at:
+            return None
+        head = await self._head()
+        if (head.steps, head.born) != (rest.steps, rest.born):
             return None
         return Claim(jobs=[], now=now, ask_again_at=rest.claim.ask_again_at, guard=rest.claim.guard)
 
@@ -81,9 +95,17 @@ class Rests:
 
     async def _head(self) -> Head:
         blob = await self._client.command(b"GET", self._client.head, again=True)
-        self._seen = Head(*_decode(blob)[10:13]) if blob else Head(-1, 0, 0)
+        self._seen = head_of(blob)
         self._seen_at = time.monotonic()
         return self._seen
+
+
+def head_of(blob: bytes | None) -> Head:
+    """What the namespace's head says, also when there is none (any more)."""
+    if not blob:
+        return Head(-1, 0, 0, None)
+    said = _decode(blob)
+    return Head(said[10], said[11], said[12], said[14] or None)
 
 
 def _asked(ask: Ask) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ import msgspec
 from paceline.clock import Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError, MoveNotAllowed, require
+from paceline.forks import PerLoop
 from paceline.job import ACTIVE, MOVES, JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.adds import Adds, adds_here
@@ -40,9 +41,10 @@ from paceline.stores.interface import (
 from paceline.stores.redis.about import about
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.greeting import Greeting, check_fsync
-from paceline.stores.redis.listeners import Ears, RedisListener
+from paceline.stores.redis.listeners import Ears, RedisListener, ears_here
 from paceline.stores.redis.records import (
     CODES,
+    decode_failed,
     decode_jobs,
     decode_limit,
     decode_overrides,
@@ -57,9 +59,11 @@ from paceline.stores.redis.records import (
     encode_override,
     new_record,
 )
+from paceline.stores.redis.remembered import Remembered
 from paceline.stores.redis.resting import Rests
 from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
 from paceline.stores.server_clock import ServerClock
+from paceline.text import show
 
 _decode = msgspec.msgpack.Decoder().decode
 ALIVE = 300.0
@@ -100,17 +104,18 @@ class RedisStore:
             timeout=timeout,
         )
         self.address = self._client.shown
-        self._greeting = Greeting(self._client, self.clock, trust_restart=trust_restart)
+        self._remembered = Remembered()
+        self._greeting = Greeting(self._client, self.clock, self._remembered, trust_restart=trust_restart)
         self._rests = Rests(self._client, self.clock)
         self._client.fsync = durability == "fsync"
-        self._ears: dict[asyncio.AbstractEventLoop, Ears] = {}
-        self._adds: dict[asyncio.AbstractEventLoop, Adds] = {}
+        self._ears: PerLoop[asyncio.AbstractEventLoop, Ears] = PerLoop()
+        self._adds: PerLoop[asyncio.AbstractEventLoop, Adds] = PerLoop()
         self._seen: dict[str, float] = {}
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._client.shown} {self.namespace!r}>"
 
-    async def open(self) -> None:
+    async def open(self, within: object = None) -> None:
         await self._client.command(b"PING", again=True)
         if self._client.fsync:
             await check_fsync(await self._client.wire(), 0)
@@ -120,8 +125,7 @@ class RedisStore:
 
     async def close(self) -> None:
         here = asyncio.get_running_loop()
-        ears, self._ears = self._ears, {}
-        for loop, each in ears.items():
+        for loop, each in self._ears.take().items():
             if loop is here:
                 await each.close()
             else:
@@ -154,20 +158,14 @@ class RedisStore:
         return _decode((await self._run(name, wanted, again=again))[0])
 
     def _ears_here(self) -> Ears:
-        loop = asyncio.get_running_loop()
-        ears = self._ears.get(loop)
-        if ears is None:
-            for gone in [gone for gone in self._ears if gone.is_closed()]:
-                self._ears.pop(gone).abandon()
-            ears = self._ears[loop] = Ears(self._client, self._ask, self._post, self.clock.now)
-        return ears
+        return ears_here(self._ears, lambda: Ears(self._client, self._ask, self._post, self.clock.now))
 
     # a job's life
 
     async def insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
         if within is not None:
             raise ConfigError(
-                f"within={within!r} is wrong: the Redis store has no transactions to join", option="within"
+                f"within={show(within)} is wrong: the Redis store has no transactions to join", option="within"
             )
         return await adds_here(self._adds, self._insert).add(jobs)
 
@@ -196,16 +194,12 @@ class RedisStore:
         await self._greeting.claims()
         # A claim with a name gives the same answer when it is asked again.
         answer = await self._run("claim", wanted, again=bool(ask.claim_id))
-        now, again, lost, needs_room, guard, charges, steps = _decode(answer[0])
+        now, again, lost, needs_room, guard, charges, steps, failed = _decode(answer[0])
         self._server_clock.heard(now)
         self._greeting.heard(charges)
+        jobs, gone = decode_jobs(answer, now), decode_failed(failed)
         claim = Claim(
-            jobs=decode_jobs(answer, now),
-            now=now,
-            ask_again_at=again,
-            lost=lost,
-            needs_room=needs_room,
-            guard=guard,
+            jobs=jobs, now=now, ask_again_at=again, lost=lost, needs_room=needs_room, guard=guard, failed=gone
         )
         self._rests.found(ask, claim, steps)
         return claim
@@ -284,14 +278,17 @@ class RedisStore:
     # limits
 
     async def set_limits(self, limits: Sequence[Limit], within: object = None) -> list[Changed]:
-        changed = await self._value("set_limits", {"limits": [encode_limit(limit) for limit in limits]}, again=True)
+        wanted = {"limits": [encode_limit(limit) for limit in limits]}
+        changed, now = await self._value("set_limits", wanted, again=True)
+        self._remembered.declare(limits, now)
         return [Changed(decode_limit(change["old"]), decode_limit(change["new"])) for change in changed]
 
     async def drop_limit(self, name: str) -> bool:
         dropped: bool = await self._value("drop_limit", {"name": name})
+        self._remembered.drop(name)
         return dropped
 
-    async def limits(self) -> list[Limit]:
+    async def limits(self, within: object = None) -> list[Limit]:
         return [decode_limit(said) for said in await self._value("overrides", {}, again=True)]
 
     async def override(self, override: Override, for_: Micros | None) -> None:
@@ -319,10 +316,10 @@ class RedisStore:
         asked = [(target.limit, target.group, target.cost) for target in targets]
         wanted = {"targets": asked, "permit": permit, "lease": lease, "force": force, "waits": waits}
         await self._greeting.claims()
-        granted, now, until, leased, charges = await self._value("acquire", wanted)
+        granted, now, until, leased, charges, failed = await self._value("acquire", wanted)
         self._server_clock.heard(now)
         self._greeting.heard(charges)
-        return Grant(granted, now, until, leased)
+        return Grant(granted, now, until, leased, decode_failed(failed))
 
     async def give_back(self, permits: Sequence[str]) -> None:
         await self._run("give_back", {"permits": list(permits)}, again=True)
@@ -337,9 +334,8 @@ class RedisStore:
         return decode_jobs(answer, _decode(answer[0])[0])
 
     async def find(self, filter: Filter) -> list[JobRecord]:
-        wanted: dict[str, Any] = {"queue": filter.queue, "task": filter.task, "group": filter.group, "most": GLANCE}
-        if filter.state is not None:
-            wanted["state"] = CODES.get(filter.state, 0)
+        state = None if filter.state is None else CODES.get(filter.state, 0)
+        wanted: dict[str, Any] = msgspec.structs.asdict(filter) | {"state": state, "most": GLANCE}
         found: list[JobRecord] = []
         start, after = 0, filter.after
         while True:
@@ -375,9 +371,11 @@ class RedisStore:
         said = {"id": worker.id, "queues": list(worker.queues), "tasks": tasks}
         self._seen[worker.id] = time.monotonic() + ALIVE
         await self._run("register", {"worker": said}, again=True)
+        self._remembered.register(said)
 
     async def unregister(self, worker: str) -> None:
         self._seen.pop(worker, None)
+        self._remembered.unregister(worker)
         self._rests.forget(worker)
         await self._run("register", {"gone": worker}, again=True)
 

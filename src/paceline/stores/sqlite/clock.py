@@ -8,17 +8,10 @@ import sqlite3
 import time
 from pathlib import Path
 
-from paceline.clock import Micros, SystemClock
+from paceline.clock import Micros, SystemClock, since_boot
 from paceline.stores.sqlite.meters import moved
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", None)
-
-
-def since_boot() -> Micros:
-    """Microseconds that no change of the wall clock touches; they go on while the machine sleeps."""
-    nanoseconds = time.monotonic_ns() if _CLOCK is None else time.clock_gettime_ns(_CLOCK)
-    return nanoseconds // 1000
 
 
 def boot_id() -> str:

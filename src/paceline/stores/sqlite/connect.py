@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 
 from paceline.errors import ConfigError, PacelineError, StoreError, StoreUnavailable
 
-try:
-    from pysqlite3 import dbapi2 as sqlite3
-except ImportError:
-    import sqlite3
-
 log = logging.getLogger("paceline.sqlite")
-__all__ = ["sqlite3"]
 
 OLDEST = (3, 38, 0)
+"""Strict tables came with 3.37; with 3.38 every build has the functions for JSON."""
 DURABILITY = {"full": "FULL", "normal": "NORMAL"}
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"})
 """File systems of which write-ahead logs must not be shared between machines."""
 
 
-def path_of(url: str) -> tuple[Path, dict[str, str]]:
-    """`sqlite:///jobs.db` (relative), `sqlite:////var/jobs.db` (absolute); options may follow a question mark."""
-    place, _, query = url.partition("?")
-    path = unquote(place.removeprefix("sqlite:///"))
-    if not place.startswith("sqlite:///") or not path or path.endswith("/") or ":memory:" in path:
+def path_of(url: str) -> Path:
+    """`sqlite:///jobs.db` (relative), `sqlite:////var/jobs.db` (absolute)."""
+    path = unquote(url.removeprefix("sqlite:///"))
+    if not url.startswith("sqlite:///") or not path or path.endswith("/") or ":memory:" in path:
         raise ConfigError(
             f"url={url!r} is wrong: expected sqlite:///jobs.db (relative) or sqlite:////var/jobs.db (absolute); "
             "without a file there is memory://",
@@ -38,15 +33,16 @@ def path_of(url: str) -> tuple[Path, dict[str, str]]:
             value=url,
         )
     # Absolute from the start: a program that changes its folder keeps its file.
-    return Path(path).absolute(), dict(parse_qsl(query, keep_blank_values=True))
+    return Path(path).absolute()
 
 
 def connect(path: Path, durability: str, check: Callable[[Any], object] | None = None) -> Any:
     """A connection that waits for nobody by itself and begins nothing by itself; `check` looks before it changes."""
     if sqlite3.sqlite_version_info < OLDEST:
         raise StoreError(
-            f"SQLite {sqlite3.sqlite_version} is too old: Paceline needs 3.38 or newer; "
-            "install a newer one with: pip install 'paceline[sqlite]'"
+            f"this Python is linked with SQLite {sqlite3.sqlite_version}, and sqlite:/// needs "
+            f"{'.'.join(map(str, OLDEST))} or newer: use a Python that brings a newer one (python.org, uv, conda, "
+            "Docker's python images), or postgresql://, redis:// or memory://"
         )
     if path.exists() and not os.access(path, os.W_OK):
         # Not even opened: SQLite would leave files beside it that nobody may write later.
@@ -75,6 +71,32 @@ def warn_of_network(path: Path) -> None:
             path,
             kind,
         )
+
+
+def is_open(path: Path) -> bool:
+    """True when this process has a descriptor of the file, whoever opened it."""
+    try:
+        wanted = os.stat(path)
+        numbers = os.listdir("/dev/fd")
+    except OSError:
+        return False
+    for number in numbers:
+        try:
+            if os.path.samestat(os.fstat(int(number)), wanted):
+                return True
+        except OSError:
+            continue  # the descriptor of the list itself
+    return False
+
+
+def warn_of_fork(path: Path) -> None:
+    """SQLite believes in a child that it has the locks of its parent's connections: say so before jobs are lost."""
+    log.warning(
+        "%s was open when this process was forked: SQLite's locks do not protect it here, and what is written may be "
+        "lost when the parent closes its connection; close your own connections to the file before you fork, or start "
+        'processes with "spawn"',
+        path,
+    )
 
 
 def file_system(folder: Path, mounts: str = "/proc/self/mounts") -> str:
@@ -120,7 +142,10 @@ def translated(path: Path, error: BaseException) -> StoreError:
     """What an error of SQLite means."""
     text = str(error)
     if is_busy(error):
-        return StoreUnavailable(f"{path} is locked by another program for too long ({text}); nothing was changed")
+        return StoreUnavailable(
+            f"{path} is locked by another program for too long, or by a transaction of this one that has not ended "
+            f"({text}); nothing was changed. Inside a transaction of your own add jobs with within= its connection"
+        )
     if "unable to open" in text:
         return StoreUnavailable(_why_not_opened(path))
     if "readonly" in text:

@@ -8,22 +8,23 @@ import logging
 import os
 import selectors
 import socket
+import sqlite3
 import tempfile
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import msgspec
 
 from paceline.errors import StoreError
 from paceline.job import FINISHED
-from paceline.stores.sqlite.connect import connect, sqlite3
+from paceline.stores.sqlite.connect import connect
 from paceline.stores.sqlite.news import Message, News, hear
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.sqlite.writer import Writer, identity
+from paceline.stores.sqlite.writer import GONE, Writer, identity
 from paceline.stores.steps.sleepers import Sleepers
 
 log = logging.getLogger("paceline.sqlite")
@@ -51,11 +52,23 @@ class Ears:
     def forked(self) -> None:
         """Begin without an ear; a child process leaves its parent's alone."""
         self._lock = threading.Lock()
+        self._looking = threading.Lock()
+        self._file = Look(self._path, None)
         self._ear: socket.socket | None = None
         self._address = ""
+        self._added = ""
+        """The address that was put on the list last."""
         self._waits = False
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
+
+    def before_fork(self) -> None:
+        """Let go of the file, as the writer does."""
+        self._looking.acquire()
+        self._file.close()
+
+    def after_fork(self) -> None:
+        self._looking.release()
 
     # hearing
 
@@ -74,6 +87,7 @@ class Ears:
 
     def _add(self, state: SqliteState, address: str, waits: bool) -> None:
         self.heard = max(self.heard, state.news_number)
+        self._added = address
         if address:
             state.db.execute(SPACE["add_ear"], (address, state.space, waits))
             state.ears_version += 1
@@ -101,10 +115,8 @@ class Ears:
 
     def _hear(self) -> None:
         stop, ear = self._stop, self._ear
-        look = Look(self._path, identity(self._path))
-        waiting = selectors.DefaultSelector()
-        if ear is not None:
-            waiting.register(ear, selectors.EVENT_READ)
+        self._file = look = Look(self._path, identity(self._path))
+        waiting = _selector(ear)
         while not stop.is_set():
             try:
                 told = _everything(ear) if ear is not None and waiting.select(EVERY) else []
@@ -116,9 +128,14 @@ class Ears:
                     self._take(told)
                 else:
                     self._look(look)
+                    if self._ear is not ear:
+                        waiting.close()
+                        ear = self._ear
+                        waiting = _selector(ear)
             except Exception as error:
                 log.warning("a message about %s could not be understood: %s", self._path, error)
-        look.close()
+        with self._looking:
+            look.close()
         waiting.close()
 
     def _take(self, messages: list[bytes]) -> None:
@@ -143,23 +160,39 @@ class Ears:
 
     def _look(self, look: Look) -> None:
         """Whether something happened that nobody told of: a caller's own transaction, a lost message, another file."""
-        news, replaced = look.news(self._state.space)
-        if replaced:
-            self.heard = 0
-            self._writer.look_again()
-            self._writer.post(self._add, self._address, self._waits, writes=True)
-        elif news > self.heard:
+        with self._looking:
+            found = look.found(self._state.space, self._address)
+        if not found.replaced and found.news > self.heard:
             # It may be this process's own, written but not yet told.
             self._writer.settle()
-        if not replaced:
-            if news <= self.heard:
-                return
+        untold = not found.replaced and found.news > self.heard
+        dropped = not found.listed and self._added == self._address
+        if found.replaced:
+            self.heard = 0
+            self._writer.post(self._add, self._address, self._waits, writes=True)
+        elif dropped:
+            self._listen_again()
+        if untold:
             self.missed += 1
-            self.heard = news
-        waiting = sorted(self._sleepers.waiters)
-        if waiting:
-            self._writer.post(_look_for_ends, self._sleepers, waiting, writes=False)
-        self._sleepers.wake_all()
+            self.heard = found.news
+        # Ends are news only where somebody who is listed waits for them.
+        if untold or found.replaced or dropped or (found.changed and not self._address):
+            waiting = sorted(self._sleepers.waiters)
+            if waiting:
+                self._writer.post(_look_for_ends, self._sleepers, waiting, writes=False)
+        if untold or found.replaced or dropped:
+            self._sleepers.wake_all()
+
+    def _listen_again(self) -> None:
+        """Somebody could not reach our socket and took it off the list: one whose file is gone is made anew."""
+        with self._lock:
+            if self._stop.is_set() or self._ear is None:
+                return
+            if not os.path.exists(self._address):
+                self._ear.close()
+                self._ear, self._address = None, ""
+                self._listen()
+            self._writer.post(self._add, self._address, self._waits, writes=True)
 
     # telling
 
@@ -176,14 +209,15 @@ class Ears:
         for address in others:
             try:
                 self._mouth.sendto(message, address)
-            except BlockingIOError:
-                # It has plenty to hear already.
-                pass
-            except OSError:
+            except (FileNotFoundError, ConnectionRefusedError):
+                # Nobody is there any more.
                 news.ears.pop(address, None)
                 self._writer.post(_drop_ear, address, writes=True)
                 with contextlib.suppress(OSError):
                     os.unlink(address)
+            except OSError:
+                # It has plenty to hear already, or we may not write to it: others may.
+                pass
 
     async def close(self) -> None:
         """Hear no more."""
@@ -194,6 +228,8 @@ class Ears:
         stop.set()
         if address:
             with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
+                # Whoever is full of messages wakes up by itself, or has ended already: then nobody would make room.
+                mouth.setblocking(False)
                 mouth.sendto(b"{}", address)
             with contextlib.suppress(StoreError):
                 await self._writer.run(_drop_ear, address, writes=True)
@@ -214,6 +250,14 @@ def _unlink(address: str, process: int) -> None:
             os.unlink(address)
 
 
+def _selector(ear: socket.socket | None) -> selectors.BaseSelector:
+    """What waits for messages on one socket."""
+    waiting = selectors.DefaultSelector()
+    if ear is not None:
+        waiting.register(ear, selectors.EVENT_READ)
+    return waiting
+
+
 def _everything(ear: socket.socket) -> list[bytes]:
     """All messages that have come."""
     told: list[bytes] = []
@@ -221,6 +265,19 @@ def _everything(ear: socket.socket) -> list[bytes]:
         while True:
             told.append(ear.recv(65536))
     return told
+
+
+class Found(NamedTuple):
+    """What a look at the file found."""
+
+    news: int
+    """The number of the latest news."""
+    changed: bool
+    """True when anything was written since the last look."""
+    listed: bool
+    """False when those who write do not know the socket any more."""
+    replaced: bool
+    """True when the path leads to another file since the last look."""
 
 
 class Look:
@@ -233,25 +290,30 @@ class Look:
         self._version = -1
         self._news = 0
 
-    def news(self, space: int) -> tuple[int, bool]:
-        """The number of the latest news, and whether the path leads to another file since the last look."""
-        found = identity(self._path)
-        replaced = self._identity is not None and found is not None and found != self._identity
-        if replaced or found is None:
+    def found(self, space: int, address: str) -> Found:
+        """Look at the file, on behalf of whoever listens at this address; none: nobody does."""
+        now = identity(self._path)
+        replaced = self._identity is not None and now is not None and now != self._identity
+        changed, listed = False, True
+        if replaced or now is None:
             self.close()
+        if now is None and self._identity is not None:
+            # The next file may have the number of the one that was deleted.
+            self._identity = GONE
         try:
-            if self._db is None and found is not None:
+            if self._db is None and now is not None:
                 self._db = connect(self._path, "normal")
-                self._version, self._news, self._identity = -1, 0, found
+                self._version, self._news, self._identity = -1, 0, now
             if self._db is not None:
                 (version,) = self._db.execute("PRAGMA data_version").fetchone()
                 if version != self._version:
-                    row = self._db.execute(SPACE["news"], (space,)).fetchone()
-                    self._version, self._news = version, row[0] if row else 0
+                    row = self._db.execute(SPACE["news"], (address, space)).fetchone()
+                    self._news, known = row or (0, True)
+                    self._version, changed, listed = version, True, bool(known) or not address
         except sqlite3.Error:
             # The next look tries again; whoever needs the file is told what is wrong with it.
             self.close()
-        return self._news, replaced
+        return Found(self._news, changed, listed, replaced)
 
     def close(self) -> None:
         if self._db is not None:

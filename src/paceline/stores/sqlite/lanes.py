@@ -103,7 +103,9 @@ class SqliteLane(Lane):
         self.waiting += 1
         self._mark_all()
         self.cls.line.state.dirty.waits[self.number, *key] = row.n  # type: ignore[attr-defined]
-        return self.ahead.push(key, row) and self.head() is row
+        near = self.ahead.push(key, row)
+        # Beyond what was read it goes behind others, and nobody looks; unless there are none.
+        return (near or self.waiting == 1) and self.head() is row
 
     def head(self) -> Row:
         entries = self.ahead.entries
@@ -155,8 +157,8 @@ class SqliteLane(Lane):
             self.mark()
         ticket = self.group.ticket
         if self.pushed != ticket:
-            self.pushed = ticket
-            self.cls.waiting_line.push(ticket, self)
+            # Beyond what was read it has no entry: the file has it, as long as it is ready.
+            self.pushed = ticket if self.cls.waiting_line.push(ticket, self) else None
 
     def file_until(self, until: Micros) -> None:
         self.until = until
@@ -209,9 +211,6 @@ class SqliteClass(LaneClass):
         if not self.marked:
             self.marked = True
             self.line.state.dirty.classes.append(self)
-
-    def push_ready(self, ticket: tuple[int, int], lane: Lane) -> None:
-        self.waiting_line.push(ticket, lane)  # type: ignore[arg-type]
 
     def push_blocked(self, until: Micros, lane: Lane) -> None:
         self.waiting_until.push((until, lane.number), lane)  # type: ignore[attr-defined,arg-type]

@@ -10,7 +10,7 @@ from paceline.clock import NEVER, Micros
 from paceline.job import DELAYED, WAITING, JobState
 from paceline.limits.turns import joins_at
 from paceline.stores.interface import StartRecord
-from paceline.stores.sqlite.heap import Key, PagedHeap
+from paceline.stores.sqlite.heap import LOWEST, Key, PagedHeap
 from paceline.stores.sqlite.lanes import STATES, SqliteClass, SqliteGroup, SqliteLane
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import PAUSED, Group, Keys, Lane, LaneClass
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SQL = statements("lanes")
 JOBS = statements("jobs")
 PAGE = 8
+DUE_PAGE = 64
+"""Delayed jobs often fall due together: once a page of them was, as many are read as a claim files anyway."""
 
 
 class Groups:
@@ -337,13 +339,14 @@ class SqliteLine(Line):
 
     def _read_delayed(self, after: Key) -> tuple[list[tuple[Key, Row]], bool]:
         self.state.write_waits()
-        found = self.state.db.execute(SQL["delayed"], (self.number, *after, self.page)).fetchall()
+        most = self.page if after == LOWEST else max(self.page, DUE_PAGE)
+        found = self.state.db.execute(SQL["delayed"], (self.number, *after, most)).fetchall()
         rows: list[tuple[Key, Row]] = []
         for due_at, place, *columns in found:
             row = self.state.take_row(columns)
             row.entry = (due_at, place)
             rows.append(((due_at, place), row))
-        return rows, len(found) < self.page
+        return rows, len(found) < most
 
     # what else the queue remembers
 

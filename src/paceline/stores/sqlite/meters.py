@@ -11,6 +11,8 @@ import msgspec
 
 from paceline.clock import Micros
 from paceline.limits import Kind, Rate
+from paceline.limits.kind import Part
+from paceline.limits.memory import Cell, Remembered
 from paceline.limits.rate import Window
 from paceline.limits.rule import Key, decode_kind, encode_kind
 from paceline.stores.sqlite.statements import statements
@@ -112,12 +114,12 @@ class SqliteMeter(LaneMeter):
         super().count(cost, now)
         self.mark()
 
-    def _set_cells(self, cells: list[tuple[Any, Any]]) -> None:
-        super()._set_cells(cells)
+    def _set_cells(self, cells: list[Cell], memory: Cell | None = None) -> None:
+        super()._set_cells(cells, memory)
         self.lone = None
         # Only a limit with other numbers, or one that forgets, gets new cells: its log is rewritten, not continued.
         self.generation += 1
-        self.saved = [(-1, -1)] * len(cells)
+        self.saved = [(-1, -1)] * len(self.kept)
 
     @property
     def lanes(self) -> Any:
@@ -141,17 +143,23 @@ class SqliteMeter(LaneMeter):
         self.awaited, self.parked = bool(waited_for & 1), bool(waited_for & 2)
         self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place = rest[5:]
         self.closed_until = 0
-        if not same:
-            self.saved = [(-1, -1)] * len(self.cells)
-        fresh: list[tuple[Any, Any]] = []
-        for index, ((part, old), (_, *numbers)) in enumerate(zip(self.cells, json.loads(cells), strict=True)):
+        written = json.loads(cells)
+        known = self.kept if same else [(part, None) for part in self.kind.parts()]
+        if len(written) > len(known):
+            # The last one is what earlier kinds counted: its own numbers are written with it.
+            known = [*known, (Remembered(*written[-1][4:]), None)]
+        saved = self.saved if same else []
+        self.saved = saved + [(-1, -1)] * (len(known) - len(saved))
+        fresh: list[Cell] = []
+        for index, ((part, old), (_, *numbers)) in enumerate(zip(known, written, strict=True)):
             if isinstance(part, Rate):
-                fresh.append((part, self._read_window(index, old if same else Window(), numbers)))
+                fresh.append((part, self._read_window(index, old or Window(), numbers[:3])))
             else:
                 fresh.append((part, part.load(numbers)))
                 self.saved[index] = (0, 0)
         generation, saved = self.generation, self.saved
-        self._set_cells(fresh)
+        memory = fresh.pop() if len(fresh) > len(self.kind.parts()) else None
+        self._set_cells(fresh, memory)
         self.generation, self.saved = generation, saved
         self.changed = self.whole = False
 
@@ -194,23 +202,23 @@ class SqliteMeter(LaneMeter):
 
     def _cells(self) -> str:
         cells = [
-            [part.word, cell.total, cell.base, cell.lost_at]
+            [part.word, cell.total, cell.base, cell.lost_at, *_own_numbers(part)]
             if isinstance(cell, Window)
             else [part.word, *part.dump(cell)]
-            for part, cell in self.cells
+            for part, cell in self.kept
         ]
         return _json(cells).decode()
 
     def _idle_from(self) -> Micros | None:
         if len(self.leases) or self.refusals or self.reserved_by is not None:
             return None
-        return max([self.hold_until, *(part.forget_after(cell) for part, cell in self.cells)])
+        return max([self.hold_until, *(part.forget_after(cell) for part, cell in self.kept)])
 
     def write_starts(self, spent: list[tuple[int, int, int, int]], folded: list[tuple[int, int, int]]) -> None:
         """Say which starts are new, and what was folded."""
         if self.revision > 1 and any(last < 0 for last, _ in self.saved):
             self.state.db.execute(SQL["drop_spent"], (self.number,))
-        for index, (part, cell) in enumerate(self.cells):
+        for index, (part, cell) in enumerate(self.kept):
             if not isinstance(part, Rate):
                 self.saved[index] = (0, 0)
                 continue
@@ -222,6 +230,11 @@ class SqliteMeter(LaneMeter):
             if base >= 0 and cell.base > base:
                 folded.append((self.number, index, cell.lost_at))
             self.saved[index] = (cell.ats[-1] if cell.ats else 0, cell.base)
+
+
+def _own_numbers(part: Part) -> tuple[int, ...]:
+    """What no kind of the limit says of a log any more."""
+    return (part.max, part.window, part.spacing) if isinstance(part, Remembered) else ()
 
 
 @lru_cache(maxsize=1000)
@@ -243,7 +256,7 @@ def moved(cells: str, by: Micros) -> str:
     """The numbers of a meter's kinds with every instant moved."""
     found = json.loads(cells)
     for cell in found:
-        if cell[0] == "rate" and cell[2]:
+        if cell[0] in ("rate", "memory") and cell[2]:
             cell[3] += by  # the youngest start that was folded
         elif cell[0] in ("delay", "spacing") and cell[1] >= 0:
             cell[1] += by  # the last start

@@ -71,6 +71,7 @@ class SqliteRegistry(Registry):
         row = self.state.db.execute(SPACE["rules"], (self.state.space,)).fetchone()
         document = msgspec.json.decode(row[0]) if row else {"limits": [], "overrides": [], "held": {}}
         self.limits = {found["name"]: decode_limit(found) for found in document["limits"]}
+        self._scopes = None
         self.overrides = {}
         for found in document["overrides"]:
             kind = decode_kind(found.pop("kind"))
@@ -143,7 +144,7 @@ class SqliteRegistry(Registry):
         self.by_limit.setdefault(name, {})[key] = None
         meter.checked = self.epoch
         # An operator's numbers may have run out since the row was written.
-        meter.change(self.kind(name, group))
+        meter.change(self.kind(name, group), self.beneath(name, group))
         return meter  # type: ignore[no-any-return]
 
     def known(self, key: Key) -> LaneMeter | None:
@@ -152,6 +153,7 @@ class SqliteRegistry(Registry):
 
     def new_meter(self, key: Key) -> LaneMeter:
         meter = SqliteMeter(self.state, key, self.kind(*key), self.state.next_id())
+        meter.change(meter.kind, self.beneath(*key))
         until, reason = self.held_limits.get(key[0], (0, None))
         if until:
             meter.hold_until, meter.hold_reason = until, reason

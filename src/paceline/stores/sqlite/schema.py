@@ -6,12 +6,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+from paceline.clock import since_boot
 from paceline.errors import SchemaMismatch
-from paceline.stores.sqlite.clock import boot_id, since_boot
+from paceline.stores.sqlite.clock import boot_id
 from paceline.stores.sqlite.statements import text
 
-VERSION = 1
-UPGRADES: dict[int, str] = {}
+VERSION = 2
+UPGRADES = {1: "upgrade_1"}
 """From each older version, the file in `sql/` that leads to the next one."""
 OURS = 0x50414345  # "PACE", the application id of files that hold nothing else
 

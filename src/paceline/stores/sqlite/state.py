@@ -52,6 +52,8 @@ class SqliteState(State):
         self.news_number = 0
         self.ids = 0
         self.dirty = Dirty()
+        self.replaced = self.declared_again = False
+        """The path leads to another file, which may not know what this program declared; it is told in this step."""
         self.outdated = False
         """Something was written past what is in memory: forget it when the transaction ends."""
         self.sleepers: News = News(sleepers)  # type: ignore[assignment]
@@ -97,6 +99,7 @@ class SqliteState(State):
     def end(self) -> None:
         """Write what changed."""
         save.everything(self)
+        self.replaced = self.replaced and not self.declared_again
         if self.outdated or len(self.rows) > REMEMBERED or self._weight > REMEMBERED_BYTES:
             self.version = -1
             self.outdated = False
@@ -107,6 +110,7 @@ class SqliteState(State):
 
     def forget(self) -> None:
         """The transaction was undone: nothing in memory is true."""
+        self.declared_again = False
         self.version = self.rules_version = self.ears_version = -1
         self.dirty = Dirty()
         self.registry.rules_changed = False
@@ -235,15 +239,19 @@ class SqliteState(State):
 
     def page(self, wanted: Filter, now: Micros) -> list[Row]:
         self.write_all()
-        after: Any = 0 if wanted.after is None else self.row(wanted.after)
         line: Any = self.line(wanted.queue)
+        low, high = line.number << QUEUE, (line.number + 1) << QUEUE
+        if wanted.after is not None:
+            after: Any = self.row(wanted.after)
+            low, high = (low, after.n) if wanted.newest_first else (after.n, high)
         names = {ACTIVE: "page_active", FAILED: "page_failed", CANCELLED: "page_failed"}
+        statement = JOBS[names.get(wanted.state, "page") if wanted.state is not None else "page"]
         found = self.db.execute(
-            JOBS[names.get(wanted.state, "page") if wanted.state is not None else "page"],
+            statement.replace(" LIMIT", " DESC LIMIT") if wanted.newest_first else statement,
             {
                 "space": self.space,
-                "after": after.n if after else line.number << QUEUE,
-                "end": (line.number + 1) << QUEUE,
+                "low": low,
+                "high": high,
                 "task": wanted.task,
                 "grp": wanted.group,
                 "state": wanted.state or "",

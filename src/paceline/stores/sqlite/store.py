@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import weakref
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from paceline.clock import Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
+from paceline.forks import reset_when_forked
 from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
-from paceline.stores.interface import About, Ask, Changed, Claim, Finish, Inserted, StartRecord
+from paceline.stores.interface import About, Ask, Changed, Claim, Finish, Inserted, StartRecord, WorkerRecord
 from paceline.stores.sqlite import bulk
 from paceline.stores.sqlite.about import about
 from paceline.stores.sqlite.clock import BootClock
@@ -21,10 +21,11 @@ from paceline.stores.sqlite.ears import Ears
 from paceline.stores.sqlite.state import PRUNED, SqliteState
 from paceline.stores.sqlite.within import do_within
 from paceline.stores.sqlite.writer import Writer
-from paceline.stores.steps import claim, insert, limits, read
+from paceline.stores.steps import claim, extend, insert, limits, read
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 from paceline.stores.steps.store import StepStore
 
+log = logging.getLogger("paceline.store")
 T = TypeVar("T")
 
 
@@ -40,19 +41,12 @@ class SqliteStore(StepStore):
         clock: Clock | None = None,
         max_payload: int = MAX_PAYLOAD,
     ) -> None:
-        self.path, found = path_of(url)
-        durability = found.pop("durability", durability)
+        self.path = path_of(url)
         if durability not in DURABILITY:
             raise ConfigError(
                 f'durability={durability!r} is wrong: expected "full" or "normal"',
                 option="durability",
                 value=durability,
-            )
-        if found:
-            raise ConfigError(
-                f"url={url!r} is wrong: unknown option {min(found)!r}; there is durability=full or normal",
-                option="url",
-                value=url,
             )
         self.address = url
         self.clock = clock or BootClock()
@@ -61,9 +55,11 @@ class SqliteStore(StepStore):
         self.never_blocks = self.clock.virtual
         self.sleepers = Sleepers()
         self.state = SqliteState(self.clock, namespace, self.sleepers)
+        self._declared: dict[str, Limit] = {}
+        self._workers: dict[str, WorkerRecord] = {}
         self._writer = Writer(self.path, durability, self.clock, self.state, self._written)
         self._ears = Ears(self.path, self.state, self._writer, self.sleepers)
-        _stores.add(self)
+        reset_when_forked(self)
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.path)!r} {self.namespace!r}>"
@@ -73,8 +69,15 @@ class SqliteStore(StepStore):
         """How often something happened that no message told of: the fallback found it."""
         return self._ears.missed
 
-    async def open(self) -> None:
-        await self._look(_nothing)
+    @property
+    def is_connected(self) -> bool:
+        """True when the file is open, and has our tables and our namespace."""
+        return self._writer.is_connected
+
+    async def open(self, within: object = None) -> None:
+        # The caller's transaction may hold the file: what is missing there is made in it, by the step that needs it.
+        if within is None:
+            await self._look(_nothing)
 
     async def about(self) -> About:
         return await self._look(about)
@@ -90,12 +93,33 @@ class SqliteStore(StepStore):
         return await super().insert(jobs)
 
     async def set_limits(self, declared: Sequence[Limit], within: object = None) -> list[Changed]:
-        # Most programs declare what is declared already: no reason to wait for those who write.
-        if await self._look(limits.are_declared, declared):
-            return []
         if within is not None:
             return do_within(self, within, limits.set_limits, declared)
-        return await super().set_limits(declared)
+        # Most programs declare what is declared already: no reason to wait for those who write.
+        changed = []
+        if not await self._look(limits.are_declared, declared):
+            changed = await super().set_limits(declared)
+        for limit in declared:
+            if not limit.detached or limit.name not in self._declared:
+                self._declared[limit.name] = limit
+        return changed
+
+    async def limits(self, within: object = None) -> list[Limit]:
+        if within is not None:
+            return do_within(self, within, limits.declared)
+        return await super().limits()
+
+    async def drop_limit(self, name: str) -> bool:
+        self._declared.pop(name, None)
+        return await super().drop_limit(name)
+
+    async def register(self, worker: WorkerRecord) -> None:
+        await super().register(worker)
+        self._workers[worker.id] = worker
+
+    async def unregister(self, worker: str) -> None:
+        self._workers.pop(worker, None)
+        await super().unregister(worker)
 
     async def move_all(self, queue: str, state: JobState, move: Move) -> int:
         return await bulk.move_all(self, queue, state, move)
@@ -129,7 +153,19 @@ class SqliteStore(StepStore):
         return super().listen(queues, worker)
 
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
-        return await self._writer.run(step, *args, writes=True)
+        return await self._writer.run(self._declared_first, step, *args, writes=True)
+
+    def _declared_first(self, state: SqliteState, step: Callable[..., T], *args: Any) -> T:
+        """Do a step; a file that took the place of ours first gets the limits and workers of this program."""
+        if state.replaced:
+            missing = [limit for name, limit in list(self._declared.items()) if name not in state.registry.limits]
+            if missing:
+                log.warning("%s was replaced by another file: the limits of this program are declared again", self.path)
+                limits.set_limits(state, missing)
+            for worker in list(self._workers.values()):
+                extend.register(state, worker)
+            state.declared_again = True
+        return step(state, *args)
 
     async def _look(self, step: Callable[..., T], *args: Any) -> T:
         return await self._writer.run(step, *args, writes=False)
@@ -142,22 +178,24 @@ class SqliteStore(StepStore):
             news.tell()
             news.clear()
 
+    def before_fork(self) -> None:
+        self._ears.before_fork()
+        self._writer.before_fork()
+
+    def after_fork(self) -> None:
+        self._writer.after_fork()
+        self._ears.after_fork()
+
+    def forked(self) -> None:
+        """A child opens the file for itself, with a thread, a socket and locks of its own."""
+        self.sleepers.forked()
+        self._writer.forked()
+        self._ears.forked()
+        self._workers = {}
+
     def all_starts(self) -> list[StartRecord]:
         """The log of starts of every queue, for tests that move the clock."""
         return self._writer.now(read.all_starts)
-
-
-_stores: weakref.WeakSet[SqliteStore] = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for store in list(_stores):
-        store._writer.forked()
-        store._ears.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _nothing(state: SqliteState) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
+import sqlite3
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.errors import ConfigError
-from paceline.stores.sqlite.connect import in_words, sqlite3
+from paceline.stores.sqlite.connect import in_words
+from paceline.stores.sqlite.prepare import is_prepared, prepare
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.steps.sleepers import Sleepers
+from paceline.text import show
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.store import SqliteStore
@@ -41,29 +45,40 @@ class Cursors:
         return cursor
 
 
-def do_within(store: SqliteStore, connection: Any, step: Callable[..., T], *args: Any) -> T:
+def do_within(store: SqliteStore, within: Any, step: Callable[..., T], *args: Any) -> T:
     """Do a step with the caller's connection, in its transaction; one is begun if there is none."""
+    connection = _driver_connection(within)
     _check(store, connection)
+    # Outside of atomic() Django commits every statement by itself, and never what somebody else has begun.
+    commits = getattr(within, "in_atomic_block", None) is False and within.autocommit and not connection.in_transaction
     db = Cursors(connection)
     factory, connection.text_factory = connection.text_factory, str
     try:
         with in_words(store.path):
-            return _in_savepoint(db, SqliteState(store.clock, store.namespace, Sleepers()), step, *args)
+            result = _in_savepoint(store, db, step, *args)
+            if commits and db.in_transaction:
+                db.execute("COMMIT")
+            return result
     finally:
         connection.text_factory = factory
 
 
-def _in_savepoint(db: Cursors, state: SqliteState, step: Callable[..., T], *args: Any) -> T:
+def _in_savepoint(store: SqliteStore, db: Cursors, step: Callable[..., T], *args: Any) -> T:
+    state = SqliteState(store.clock, store.namespace, Sleepers())
     began = not db.in_transaction
     if began:
         db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("SAVEPOINT paceline")
+        _prepare(store, db)
         state.begin(db)  # type: ignore[arg-type]
         result = step(state, *args)
-        if state.changed():
+        changed = state.changed()
+        if changed:
             state.end()
         db.execute("RELEASE paceline")
+        if began and not changed:
+            db.execute("ROLLBACK")  # nothing to keep: the caller need not end what he did not begin
     except BaseException:
         # What the caller did before stays his; what was begun for him ends. A full disk has undone both already.
         with contextlib.suppress(sqlite3.Error):
@@ -75,10 +90,39 @@ def _in_savepoint(db: Cursors, state: SqliteState, step: Callable[..., T], *args
     return result
 
 
+def _prepare(store: SqliteStore, db: Cursors) -> None:
+    """Make what is missing with the caller's connection: another one would wait for his transaction.
+
+    Nothing is noted: if he rolls back, it is missing again.
+    """
+    needs = (db, store.path, store.clock, store.namespace)
+    if not store.is_connected and not is_prepared(*needs):
+        prepare(*needs)
+
+
+def _driver_connection(within: Any) -> Any:
+    """The sqlite3 connection in what a caller has: its own, SQLAlchemy's connection or session, or Django's."""
+    if isinstance(within, sqlite3.Connection):
+        return within
+    found = within
+    inner = getattr(found, "connection", None)
+    if callable(inner) and not isinstance(inner, sqlite3.Connection):
+        found = found.connection()  # an SQLAlchemy session
+    if callable(getattr(found, "in_transaction", None)) and hasattr(found, "begin") and not found.in_transaction():
+        found.begin()  # an SQLAlchemy connection commits only what it knows to have begun
+    for _ in range(3):
+        if isinstance(found, sqlite3.Connection):
+            return found
+        found = getattr(found, "driver_connection", None) or getattr(found, "connection", None)
+    return within
+
+
 def _check(store: SqliteStore, connection: Any) -> None:
     try:
-        if not all(hasattr(connection, name) for name in ("cursor", "commit", "in_transaction")):
-            raise _wrong(connection, f"expected an sqlite3 connection to {store.path}")
+        usable = all(hasattr(connection, name) for name in ("cursor", "commit", "in_transaction"))
+        if not usable or inspect.iscoroutinefunction(connection.commit):
+            expected = "an sqlite3 connection, an SQLAlchemy connection or session on it, or Django's connection"
+            raise _wrong(connection, f"expected {expected}, to {store.path}")
         found = Cursors(connection).execute("PRAGMA database_list").fetchall()
     except sqlite3.Error as error:
         raise _wrong(connection, f"it cannot be used here ({error})") from error
@@ -88,4 +132,4 @@ def _check(store: SqliteStore, connection: Any) -> None:
 
 
 def _wrong(connection: Any, why: str) -> ConfigError:
-    return ConfigError(f"within={connection!r} is wrong: {why}", option="within", value=connection)
+    return ConfigError(f"within={show(connection)} is wrong: {why}", option="within", value=connection)

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import random
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from paceline.clock import Clock
 from paceline.errors import PacelineError, StoreUnavailable
+from paceline.forks import abandon
 from paceline.stores.sqlite import schema
-from paceline.stores.sqlite.clock import BootClock, anchor, is_anchored
-from paceline.stores.sqlite.connect import connect, in_words, is_busy, passes, sqlite3, warn_of_network
+from paceline.stores.sqlite.callers import TOGETHER, Step, answer, gathered, waiting
+from paceline.stores.sqlite.connect import (
+    connect,
+    in_words,
+    is_busy,
+    is_open,
+    passes,
+    warn_of_fork,
+    warn_of_network,
+)
+from paceline.stores.sqlite.prepare import is_prepared, prepare
 from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
 
@@ -27,30 +37,17 @@ log = logging.getLogger("paceline.sqlite")
 
 PATIENCE = 30.0
 """So many seconds a transaction waits for other programs before its callers are told."""
-TOGETHER = 256
-"""So many steps share one transaction at most."""
 LOG_PAGES = 8192
 """The write-ahead log is folded into the file when it is longer than this: 32 MiB."""
 FOLDING = 10_000_000
 """Microseconds in which nobody else tries to fold."""
 FOLD_WAIT = 500
 """Milliseconds to wait for those who read: a long reader must not hold up the writer."""
+LONGEST_NAP = 0.003
+"""Seconds between two attempts to begin, once others have kept the file for a while."""
+FORK_WAIT = 10.0
+"""Seconds that a fork waits for a transaction of this process."""
 SPACE = statements("space")
-
-
-class Step:
-    """One step to do, and whom to answer."""
-
-    __slots__ = ("args", "call", "error", "future", "loop", "result", "writes")
-
-    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], writes: bool) -> None:
-        self.call = call
-        self.args = args
-        self.writes = writes
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.future: asyncio.Future[Any] | None = None
 
 
 class Writer:
@@ -72,8 +69,10 @@ class Writer:
         """What callers of one event loop ask for in one round: handed over together."""
         self._thread: threading.Thread | None = None
         self._identity: tuple[int, int] | None = None
-        self._looked_at = 0.0
         self._commits = 0
+        self._held = False
+        self.inherited = False
+        """A connection to the file was open when this process was forked."""
 
     async def run(self, call: Callable[..., T], *args: Any, writes: bool) -> T:
         """Do one step; returns when it is written."""
@@ -132,18 +131,35 @@ class Writer:
                 self._thread.start()
             self._steps.put(steps)
 
+    # forks
+
+    def before_fork(self) -> None:
+        """Let go of the file: a child that inherits a connection believes that it has the locks of its parent."""
+        self._held = self._lock.acquire(timeout=FORK_WAIT)
+        if self._held:
+            self._disconnect()
+
+    def after_fork(self) -> None:
+        """The parent goes on, with a connection of its own when it needs one."""
+        if self._held:
+            self._held = False
+            self._lock.release()
+
     def forked(self) -> None:
-        """A child process has the connection and the locks of its parent: it must not use them, nor close the file."""
-        self._abandoned = self._db
+        """A child begins anew; a connection that it did inherit is neither used nor closed."""
+        abandon(self._db)
         self._db = self._thread = None
+        self._held = False
+        self._gathered = {}
         self._lock, self._starting = threading.RLock(), threading.Lock()
+        self.inherited = is_open(self.path)
         self.state.forget()
 
     def _serve(self, steps: SimpleQueue[list[Step]]) -> None:
-        while batch := _next(steps):
+        while batch := gathered(steps):
             with self._lock:
                 self._do(batch)
-            _answer(batch)
+            answer(batch)
         with self._lock:
             if self._thread is None:
                 self._disconnect()
@@ -164,10 +180,10 @@ class Writer:
 
     def _do(self, batch: list[Step]) -> None:
         """All steps in one transaction; if that fails for a reason that is not theirs, one by one."""
-        self._tell = False
+        written = False
         try:
             with in_words(self.path):
-                self._transaction(batch)
+                written = self._transaction(batch)
         except BaseException as error:
             self.state.forget()
             if not passes(error.__cause__ or error):
@@ -179,7 +195,7 @@ class Writer:
                 return
             for step in batch:
                 step.error = error
-        if self._tell:
+        if written:
             # It is written: whatever goes wrong from here on is not the callers' business.
             try:
                 self._written()
@@ -188,10 +204,10 @@ class Writer:
             except Exception as error:
                 log.warning("others could not be told of a change in %s: %s", self.path, error)
 
-    def _transaction(self, batch: list[Step]) -> None:
-        db = self._connected()
+    def _transaction(self, batch: list[Step]) -> bool:
+        """True when something was written."""
         writes = any(step.writes for step in batch)
-        self._begin(db, writes)
+        db = self._patiently(lambda: self._begun(writes), lambda: self._look_meanwhile(batch) if writes else None)
         state = self.state
         try:
             state.begin(db)
@@ -204,12 +220,12 @@ class Writer:
                     step.error = error
             if not state.changed():
                 db.execute("COMMIT")
-                return
+                return False
             if not writes:
                 # Looking may have made things up (a meter of a new group): they are nobody's business.
                 db.execute("ROLLBACK")
                 state.forget()
-                return
+                return False
             state.end()
             db.execute("COMMIT")
         except BaseException:
@@ -217,12 +233,23 @@ class Writer:
                 db.execute("ROLLBACK")
             raise
         self._commits += 1
-        self._tell = True
+        return True
 
-    def _begin(self, db: Any, writes: bool) -> None:
-        self._patiently(lambda: db.execute("BEGIN IMMEDIATE" if writes else "BEGIN"))
+    def _begun(self, writes: bool) -> Any:
+        db = self._connected()
+        db.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+        return db
 
-    def _patiently(self, call: Callable[[], T]) -> T:
+    def _look_meanwhile(self, batch: list[Step]) -> None:
+        """Somebody else writes for long: callers who only look do not wait for that."""
+        batch += waiting(self._steps, TOGETHER - len(batch))
+        looks = [step for step in batch if not step.writes]
+        if looks:
+            batch[:] = [step for step in batch if step.writes]
+            self._do(looks)
+            answer(looks)
+
+    def _patiently(self, call: Callable[[], T], meanwhile: Callable[[], object]) -> T:
         """Wait for others as long as it takes, but not for ever; short naps keep the wait short."""
         deadline = time.monotonic() + PATIENCE
         nap = 0.0002
@@ -232,25 +259,43 @@ class Writer:
             except sqlite3.OperationalError as error:
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
+            # Nothing is begun: a fork need not wait as long as this.
+            self._lock.release()
             time.sleep(nap * (0.5 + random.random()))
-            nap = min(nap * 1.5, 0.003)
+            self._lock.acquire()
+            nap = min(nap * 1.5, LONGEST_NAP)
+            if nap >= LONGEST_NAP:
+                meanwhile()
 
     # the connection
 
+    @property
+    def is_connected(self) -> bool:
+        """True when the file that the path leads to is open, with all that a step needs."""
+        return self._db is not None and not self._replaced()
+
     def _connected(self) -> Any:
-        if self._db is not None and not self._replaced():
+        if self.is_connected:
             return self._db
+        if self._db is not None:
+            # The next file may have the number of the one that was deleted, and may not be ours to read at once.
+            self._identity = GONE
         self._disconnect()
         warn_of_network(self.path)
-        db = self._patiently(lambda: connect(self.path, self.durability, lambda db: schema.version_of(db, self.path)))
+        if self.inherited:
+            warn_of_fork(self.path)
+            self.inherited = False
+        db = connect(self.path, self.durability, lambda db: schema.version_of(db, self.path))
         try:
-            self._patiently(lambda: self._prepare(db))
+            self._prepare(db)
         except BaseException:
             db.close()
             raise
         self._db = db
-        self._identity = identity(self.path)
-        self._looked_at = time.monotonic()
+        before, self._identity = self._identity, identity(self.path)
+        if before not in (None, self._identity):
+            log.warning("%s was deleted or replaced while it was in use: the file that is there now is used", self.path)
+            self.state.replaced = True
         self.state.forget()
         self.state.connected()
         return db
@@ -260,17 +305,11 @@ class Writer:
 
         Even a look can meet a lock here: while another process turns a new file to its log, or recovers it.
         """
-        space = (self.state.namespace,)
-        clock = self.clock if isinstance(self.clock, BootClock) else None
-        ready = schema.version_of(db, self.path) == schema.VERSION and (clock is None or is_anchored(db, clock))
-        if ready and db.execute(SPACE["find"], space).fetchone() is not None:
+        if is_prepared(db, self.path, self.clock, self.state.namespace):
             return
-        self._begin(db, True)
+        db.execute("BEGIN IMMEDIATE")
         try:
-            schema.prepare(db, self.path)
-            if clock is not None:
-                anchor(db, clock)
-            db.execute(SPACE["create"], space)
+            prepare(db, self.path, self.clock, self.state.namespace)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -278,21 +317,13 @@ class Writer:
             raise
 
     def _replaced(self) -> bool:
-        """True when the path leads to another file than the open one; looked at once a second."""
-        now = time.monotonic()
-        if now - self._looked_at < 1:
-            return False
-        self._looked_at = now
+        """True when the path leads to another file than the open one: what is written there would be lost."""
         return identity(self.path) != self._identity
 
     def settle(self) -> None:
         """Wait until what is written now is told."""
         with self._lock:
             return
-
-    def look_again(self) -> None:
-        """The path leads to another file: do not wait for the next look."""
-        self._looked_at = 0.0
 
     def _disconnect(self) -> None:
         if self._db is not None:
@@ -324,18 +355,8 @@ class Writer:
             db.execute("PRAGMA busy_timeout = 0").fetchall()
 
 
-def _next(steps: SimpleQueue[list[Step]]) -> list[Step]:
-    """Everything that is asked for by now; nothing when it is time to end."""
-    batch = steps.get()
-    with contextlib.suppress(Empty):
-        while batch and len(batch) < TOGETHER:
-            more = steps.get_nowait()
-            if not more:
-                # First what was asked for, then the end.
-                steps.put([])
-                break
-            batch += more
-    return batch
+GONE = (-1, -1)
+"""The number of no file: whatever is found next is another one than before."""
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -345,27 +366,3 @@ def identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _answer(batch: list[Step]) -> None:
-    """Tell each event loop once, whatever the number of its callers."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Step]] = {}
-    for step in batch:
-        if step.loop is not None:
-            by_loop.setdefault(step.loop, []).append(step)
-        elif step.error is not None:
-            log.warning("%s", step.error)
-    for loop, steps in by_loop.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, steps)
-
-
-def _resolve(steps: list[Step]) -> None:
-    for step in steps:
-        future = step.future
-        if future is None or future.done():
-            continue
-        if step.error is not None:
-            future.set_exception(step.error)
-        else:
-            future.set_result(step.result)

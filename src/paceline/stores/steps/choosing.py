@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from paceline.clock import Micros
-from paceline.stores.steps.lanes import Lane, LaneClass
+from paceline.stores.interface import Failed
+from paceline.stores.steps.lanes import PARKED, Lane, LaneClass
 from paceline.stores.steps.registry import LaneMeter
 from paceline.stores.steps.rows import Row
 
@@ -19,6 +20,7 @@ class Choosing:
     __slots__ = (
         "also",
         "budget",
+        "failed",
         "misfits",
         "most",
         "needs_room",
@@ -26,6 +28,7 @@ class Choosing:
         "plain",
         "room",
         "skipped",
+        "stuck",
         "tasks",
         "visible",
     )
@@ -41,5 +44,14 @@ class Choosing:
         self.needs_room = 0
         self.most: int | None = None
         self.skipped: list[Lane] = []
+        self.stuck: dict[Line, Micros] = {}
+        """Queues whose next job waits for a limit that the worker brings along, and until when."""
         self.misfits: list[tuple[Row, str]] = []
+        self.failed: list[Failed] = []
         self.visible: dict[Line, list[LaneClass]] = {}
+
+    def skip(self, lane: Lane) -> None:
+        """Pass over a lane whose head can never start at this worker, for this claim."""
+        self.skipped.append(lane)
+        lane.state = PARKED
+        self.budget -= 1

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from paceline.clock import NEVER, Micros
 from paceline.job import FAILED, JobRecord
 from paceline.limits.rule import cost_under
-from paceline.stores.interface import Ask, Claim, Finish, Outcome
+from paceline.stores.interface import Ask, Claim, Failed, Finish, Outcome
 from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.finish import end_job, end_run, finish
 from paceline.stores.steps.line import Line
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import Permit, State
+
+MOVED_ANYWAY = 64
+"""One claim moves at most two things of each kind per slot, and so many more; then it answers: ask again now."""
 
 
 def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
@@ -28,14 +31,10 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     lines = [state.line(name) for name in ask.queues]
     if ask.tasks is not None:
         _know(state, lines, ask.tasks)
-    budget = 2 * ask.slots + 64
-    budget -= take_back(state, now, budget)
-    for line in lines:
-        budget -= line.promote_due(now, budget)
-    choosing = Choosing(now, budget, ask.tasks, also, ask.room)
+    most = 2 * ask.slots + MOVED_ANYWAY
+    choosing = Choosing(now, most, ask.tasks, also, ask.room)
+    busy = _let_time_pass(state, lines, choosing, most)
     choosing.most = ask.most
-    for line in lines:
-        line.unblock_due(choosing)
     started: list[Row] = []
     if registry.reserved:
         _serve_reserved(state, ask, choosing, lines, started)
@@ -45,7 +44,8 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     if started or finishes:
         # A claim that did nothing needs no memory: asked again, it is simply asked.
         state.last_claims[ask.worker] = (ask.claim_id, [(row.job.id, row.fence) for row in started])
-    again = now if choosing.budget <= 0 else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
+    busy = busy or choosing.budget <= 0
+    again = now if busy else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
     for lane in choosing.skipped:
         lane.unpark()
     return Claim(
@@ -55,23 +55,47 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         lost=lost,
         needs_room=choosing.needs_room,
         guard=registry.smallest_guard(),
+        failed=choosing.failed,
     )
 
 
-def take_back(state: State, now: Micros, most: int) -> int:
+def _let_time_pass(state: State, lines: list[Line], choosing: Choosing, most: int) -> bool:
+    """Take back dead leases, file what is due, open lanes; True when there is more of it.
+
+    Each has a bound of its own, in each queue: however many of one kind there are, all others still start.
+    """
+    now = choosing.now
+    moved = [take_back(state, now, most, choosing.failed)]
+    moved += [line.promote_due(now, most) for line in lines]
+    moved += [line.unblock_due(now, most) for line in lines]
+    return max(moved) >= most
+
+
+def take_back(state: State, now: Micros, most: int, failed: list[Failed]) -> int:
     """End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many."""
     over = state.leases_over(now, most)
     for holder, _ in over:
-        if holder.active:
-            _take_back(state, holder, now)
+        if not holder.active:
+            continue
+        if isinstance(holder, Permit):
+            end_permit(state, holder)
+            continue
+        end_run(state, holder, Outcome.CRASHED, now, error="the worker that ran it died: its lease ended")
+        if holder.state is FAILED:
+            failed.append(_failed(holder))
     return len(over)
 
 
-def _take_back(state: State, holder: Row | Permit, now: Micros) -> None:
-    if isinstance(holder, Row):
-        end_run(state, holder, Outcome.CRASHED, now, error="the worker that ran it died: its lease ended")
-    else:
-        end_permit(state, holder)
+def _failed(row: Row) -> Failed:
+    job = row.job
+    return Failed(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        group=job.group,
+        attempts_made=row.attempts_made,
+        error=row.error or "",
+    )
 
 
 def end_permit(state: State, permit: Permit) -> None:
@@ -128,6 +152,7 @@ def _fail_misfits(state: State, choosing: Choosing) -> None:
     for row, error in choosing.misfits:
         row.error = error
         end_job(state, row, FAILED, choosing.now)
+        choosing.failed.append(_failed(row))
     choosing.misfits.clear()
 
 
@@ -183,12 +208,12 @@ def _ask_again_at(state: State, choosing: Choosing, lines: list[Line], idle: boo
     """When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends."""
     at = min(state.next_lease_end(), state.registry.next_expiry)
     also = max((meter.opens_at(1) for meter in choosing.also), default=0)
-    if also >= NEVER:
+    if max([also, *choosing.stuck.values()]) >= NEVER:
         for meter in choosing.also:
             meter.awaited = True
     if not idle:
         return min(at, choosing.now) if also <= choosing.now else min(at, also)
     for line in lines:
-        at = min(at, max(line.next_at(choosing), also))
+        at = min(at, max(line.next_at(choosing), also, choosing.stuck.get(line, 0)))
     # Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
     return max(at, choosing.now)

@@ -9,6 +9,7 @@ import msgspec
 from paceline.clock import Micros
 from paceline.stores.interface import Extended, Lease, Note, WorkerRecord
 from paceline.stores.steps.state import Leased, State
+from paceline.text import last_lines
 
 
 def extend(state: State, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
@@ -48,7 +49,7 @@ def note(state: State, notes: Sequence[Note]) -> list[str]:
             row.progress = said.progress
             row.message = said.message
         if said.log is not None:
-            row.logs = (*row.logs, said.log)
+            row.logs = last_lines((*row.logs, said.log))
         state.touch(row)
     return lost
 

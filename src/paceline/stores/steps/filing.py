@@ -125,10 +125,10 @@ class Filing:
         """A delayed job goes elsewhere; its heap entry is left behind and ignored."""
         row.entry = None
 
-    def promote_due(self, now: Micros, budget: int) -> int:
-        """File delayed jobs whose time has come, at most `budget` of them; returns how many."""
+    def promote_due(self, now: Micros, most: int) -> int:
+        """File delayed jobs whose time has come, at most so many; returns how many."""
         moved = 0
-        while moved < budget and (row := self.pop_due(now)) is not None:
+        while moved < most and (row := self.pop_due(now)) is not None:
             self.set_state(row, WAITING)
             self.file(row)
             moved += 1

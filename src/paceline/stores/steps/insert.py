@@ -54,10 +54,12 @@ def _existing(
     if found is not None or job.unique is None:
         return found
     found = unique.get((job.queue, job.unique)) or state.line(job.queue).unique.get(job.unique)
-    if found is None:
-        return None
-    ttl = found.job.unique_ttl
-    return found if ttl is None or now < found.created_at + ttl else None
+    return found if found is not None and has_key(found, now) else None
+
+
+def has_key(row: Row, now: Micros) -> bool:
+    """True while a live job keeps its unique key from others."""
+    return row.job.unique_ttl is None or now < row.created_at + row.job.unique_ttl
 
 
 def check_fits(line: Line, job: NewJob) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from paceline.errors import ConfigError, NeverFits
 from paceline.limits import Limit
 from paceline.limits.admission import charge
 from paceline.limits.kind import Part
-from paceline.stores.interface import Changed, Grant, Hold, Override, Target, Usage
+from paceline.stores.interface import Changed, Failed, Grant, Hold, Override, Target, Usage
 from paceline.stores.steps.claim import end_permit, take_back
 from paceline.stores.steps.finish import drop_reservations, hold_key
 from paceline.stores.steps.lanes import Keys
@@ -98,7 +99,9 @@ def release(state: State, name: str, group: str | None) -> None:
 
 def clear(state: State, name: str, group: str | None) -> None:
     """Forget starts and holds of a key; live leases stay."""
-    state.registry.require_key(name, group).clear()
+    meter = state.registry.require_key(name, group)
+    state.registry.forget_starts(meter)
+    meter.release()
     state.limit_opened(name, group)
 
 
@@ -107,7 +110,7 @@ def usage(state: State, name: str, group: str | None) -> Usage:
     now = state.now()
     limit = state.registry.require(name)
     if limit.by == "group" and group is None:
-        waiting = sum(cls.waiting for line in state.all_lines() for cls in line.classes.values() if limit in cls.limits)
+        waiting = _waiting_under(state, name, None, by_group=True)
         return _usage_of(state.registry.new_meter((name, None)), 1, now, waiting)
     meter = state.registry.require_key(name, group)
     return usage_of(state, meter, 1, now)
@@ -116,23 +119,34 @@ def usage(state: State, name: str, group: str | None) -> Usage:
 def usage_of(state: State, meter: LaneMeter, cost: int, now: Micros) -> Usage:
     """How full a key is, and when it opens for a start of this cost."""
     name, group = meter.key
+    waiting = _waiting_under(state, name, group, by_group=group is not None)
+    with without_dead_leases(state, [meter], now):
+        return _usage_of(meter, cost, now, waiting)
+
+
+@contextmanager
+def without_dead_leases(state: State, meters: Sequence[LaneMeter], now: Micros) -> Iterator[None]:
+    """A lease that is over counts until a claim takes it back, but nobody who asks has to wait for it."""
+    over = [(meter, holder) for meter in meters if meter.leases for holder in state.over_under(meter, now)]
+    for meter, holder in over:
+        meter.leases.discard(holder)
+    try:
+        yield
+    finally:
+        for meter, holder in over:
+            meter.leases.add(holder)
+
+
+def _waiting_under(state: State, name: str, group: str | None, by_group: bool) -> int:
+    """How many jobs wait under a key, or under all keys of a limit; one per group counts no jobs without a group."""
     waiting = 0
     for line in state.all_lines():
         for cls in line.classes.values():
             if any(limit.name == name for limit in cls.limits):
-                if group is None:
-                    waiting += cls.waiting
-                elif (lane := cls.lanes.get(group)) is not None:
-                    waiting += lane.waiting
-    # A lease that is over counts until a claim takes it back, but nobody who asks has to wait for it.
-    over = state.over_under(meter, now) if meter.leases else []
-    for holder in over:
-        meter.leases.discard(holder)
-    try:
-        return _usage_of(meter, cost, now, waiting)
-    finally:
-        for holder in over:
-            meter.leases.add(holder)
+                lane = cls.lanes.get(group) if by_group else None
+                alone = lane.waiting if lane is not None else 0
+                waiting += alone if group is not None else cls.waiting - alone
+    return waiting
 
 
 def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
@@ -156,8 +170,17 @@ def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
 def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool, waits: bool) -> Grant:
     """Start something that is no job: all keys are charged, or none."""
     now = state.now()
-    if state.lease_may_be_over(now):
-        take_back(state, now, 64)
+    if not state.lease_may_be_over(now):
+        return _acquire(state, targets, permit, now, lease, force, waits)
+    failed: list[Failed] = []
+    take_back(state, now, 64, failed)
+    grant = _acquire(state, targets, permit, now, lease, force, waits)
+    return msgspec.structs.replace(grant, failed=failed) if failed else grant
+
+
+def _acquire(
+    state: State, targets: Sequence[Target], permit: str, now: Micros, lease: Micros, force: bool, waits: bool
+) -> Grant:
     if len(targets) == 1 and targets[0].cost == 1 and not force and not waits:
         target = targets[0]
         meter = state.registry.known((target.limit, target.group))

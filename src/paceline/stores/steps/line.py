@@ -10,7 +10,7 @@ from paceline.limits.turns import after_start
 from paceline.stores.interface import StartRecord
 from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.filing import Filing
-from paceline.stores.steps.lanes import PARKED, PAUSED, READY, Keys, Lane, LaneClass
+from paceline.stores.steps.lanes import PAUSED, READY, Keys, Lane, LaneClass
 from paceline.stores.steps.registry import LaneMeter
 from paceline.stores.steps.rows import Row
 
@@ -28,15 +28,17 @@ class Line(Filing):
             choosing.visible[self] = found
         return found
 
-    def unblock_due(self, choosing: Choosing) -> None:
-        """File lanes whose time has come as ready."""
+    def unblock_due(self, now: Micros, most: int) -> int:
+        """File lanes whose time has come as ready, at most so many; returns how many."""
+        moved = 0
         for cls in self.classes.values():
-            while choosing.budget > 0:
+            while moved < most:
                 lane = cls.next_blocked()
-                if lane is None or lane.until > choosing.now:
+                if lane is None or lane.until > now:
                     break
                 lane.make_ready()
-                choosing.budget -= 1
+                moved += 1
+        return moved
 
     def choose(self, choosing: Choosing) -> Row | None:
         """The next job to start, charged to nothing yet; None when nobody may start now."""
@@ -66,28 +68,22 @@ class Line(Filing):
         """Whether this job starts: True, False (stop here), or None (refused: it was filed where it belongs)."""
         now = choosing.now
         cost = row.job.cost
-        if choosing.most is not None and cost_under(cost, "") > choosing.most:
-            choosing.skipped.append(lane)
-            lane.state = PARKED
-            choosing.budget -= 1
-            return None
-        if choosing.room is not None and cost_under(cost, "") > choosing.room:
-            choosing.needs_room = cost_under(cost, "")
-            return False
         keys = lane.keys_for(row)
-        if choosing.also:
-            also = [(meter, cost_under(cost, meter.key[0])) for meter in choosing.also]
-            if opens_at(also) > now:
-                return False
         closed_until = lane.opens_at()
         if self.registry.reserved:
             kept = [meter.reserved_until for meter in lane.meters if meter.reserved_by not in (None, row.job.id)]
             closed_until = max([closed_until, *kept])
         if closed_until > now:
-            # Its group may start nothing at all now, whatever it costs.
+            # Its group may start nothing at all now, whatever it costs and whoever asks.
             choosing.budget -= 1
             lane.file_until(closed_until)
             return None
+        if choosing.most is not None and cost_under(cost, "") > choosing.most:
+            choosing.skip(lane)
+            return None
+        if choosing.room is not None and cost_under(cost, "") > choosing.room:
+            choosing.needs_room = cost_under(cost, "")
+            return False
         if cost != 1 and (misfit := next(((m, c) for m, c in keys if not m.fits(c)), None)):
             meter, cost = misfit
             self.leave(row)
@@ -95,11 +91,27 @@ class Line(Filing):
             choosing.misfits.append((row, f"NeverFits: {text}"))
             choosing.budget -= 1
             return None
+        if choosing.also and (verdict := self._brought(lane, row, keys, choosing)) is not True:
+            return verdict
         if opens_at(keys) <= now:
             return True
         choosing.budget -= 1
         self.keep_room(lane, row, keys, now)
         return None
+
+    def _brought(self, lane: Lane, row: Row, keys: Keys, choosing: Choosing) -> bool | None:
+        """Whether the limits that only the worker brings along admit a job; those it meets itself decide as its own."""
+        met = {meter for meter, _ in keys}
+        brought = [(m, cost_under(row.job.cost, m.key[0])) for m in choosing.also if m not in met]
+        if not all(meter.fits(cost) for meter, cost in brought):
+            choosing.skip(lane)
+            return None
+        kept = [meter.reserved_until for meter, _ in brought if meter.reserved_by not in (None, row.job.id)]
+        until = max([opens_at(brought), *kept])
+        if until > choosing.now:
+            choosing.stuck[self] = until
+            return False
+        return True
 
     def keep_room(self, lane: Lane, row: Row, keys: Keys, now: Micros) -> None:
         """Only its size is in the way of this head: nobody else starts where it lacks room, for one window at most."""

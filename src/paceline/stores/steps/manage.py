@@ -8,6 +8,7 @@ from paceline.clock import Micros
 from paceline.errors import MoveNotAllowed
 from paceline.job import ACTIVE, CANCELLED, DELAYED, MOVES, NOT_STARTED, WAITING, JobState, Move
 from paceline.stores.steps.finish import drop_reservations, end_job
+from paceline.stores.steps.insert import has_key
 from paceline.stores.steps.line import Line
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
@@ -25,6 +26,8 @@ def move(state: State, ids: Sequence[str], wanted: Move) -> None:
         seen = row.seen(now)
         if seen not in MOVES[wanted]:
             raise MoveNotAllowed(row.job.id, seen, wanted)
+    if wanted is Move.RETRY:
+        _refuse_second_lives(state, rows, now)
     for row in rows:
         _move_one(state, row, wanted, now)
 
@@ -40,10 +43,29 @@ def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> in
 def move_rows(state: State, rows: list[Row], from_state: JobState, wanted: Move) -> int:
     """The same move for those of some jobs that are in one state."""
     now = state.now()
-    found = [row for row in rows if row.seen(now) is from_state]
-    for row in found:
-        _move_one(state, row, wanted, now)
-    return len(found)
+    moved = 0
+    for row in rows:
+        if row.seen(now) is from_state and not (wanted is Move.RETRY and _key_holder(state, row, now)):
+            _move_one(state, row, wanted, now)
+            moved += 1
+    return moved
+
+
+def _key_holder(state: State, row: Row, now: Micros) -> Row | None:
+    """The other live job that has the unique key of this one."""
+    held = state.line(row.job.queue).unique.get(row.job.unique) if row.job.unique is not None else None
+    return held if held is not None and held is not row and has_key(held, now) else None
+
+
+def _refuse_second_lives(state: State, rows: list[Row], now: Micros) -> None:
+    """A finished job whose unique key another one has since, or takes in the same move, stays finished."""
+    taken: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        if row.job.unique is not None:
+            first = taken.setdefault((row.job.queue, row.job.unique), row)
+            holder = first if first is not row else _key_holder(state, row, now)
+            if holder is not None:
+                raise MoveNotAllowed(row.job.id, row.seen(now), Move.RETRY, holder.job.id)
 
 
 def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
@@ -65,7 +87,7 @@ def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
     elif wanted is Move.RETRY:
         _reset(row, now)
         if row.job.unique is not None:
-            line.unique.setdefault(row.job.unique, row)
+            line.unique[row.job.unique] = row
         line.arrive(row, now)
     else:
         remove(state, line, row)
@@ -135,7 +157,10 @@ def _since(row: Row, now: Micros) -> Micros:
 
 
 def obliterate(state: State, queue: str, force: bool) -> int:
-    """Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone."""
+    """Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
+
+    Holds stay: they last until they pass or are released.
+    """
     line = state.line(queue)
     if not force:
         refuse_active(line)
@@ -149,7 +174,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
     for limit in state.registry.limits.values():
         if limit.queues == frozenset({queue}):
             for meter in state.registry.meters_of(limit.name):
-                meter.clear()
+                state.registry.forget_starts(meter)
     state.sleepers.wake(queue)
     return len(rows)
 

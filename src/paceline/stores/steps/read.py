@@ -11,7 +11,7 @@ from paceline.limits.admission import earliest_start
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Filter, QueueRecord, Standing, StartRecord
 from paceline.stores.steps.lanes import Keys
-from paceline.stores.steps.limits import usage_of
+from paceline.stores.steps.limits import usage_of, without_dead_leases
 from paceline.stores.steps.line import Line
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
@@ -95,6 +95,8 @@ def standing(state: State, job_id: str) -> Standing:
     waits = row.state in NOT_STARTED
     meters = _meters(state, line, row) if waits else []
     ahead = line.ahead_of(row) if waits and row.seen(now) is not DELAYED else 0
+    with without_dead_leases(state, [meter for meter, _ in meters], now):
+        earliest = earliest_start(meters, ahead, max(now, row.due_at)) if waits else None
     return Standing(
         job=row.record(now),
         now=now,
@@ -103,7 +105,7 @@ def standing(state: State, job_id: str) -> Standing:
         keys=[usage_of(state, meter, cost, now) for meter, cost in meters],
         ahead=ahead,
         groups=line.groups_waiting(),
-        earliest=earliest_start(meters, ahead, max(now, row.due_at)) if waits else None,
+        earliest=earliest,
     )
 
 

@@ -11,6 +11,7 @@ from paceline.limits import Delay, EvenlySpaced, Kind, Limit, Rate
 from paceline.limits.admission import Meter
 from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import Key
+from paceline.limits.scopes import Scopes
 from paceline.stores.interface import Changed, Override
 
 MINUTE = 60_000_000
@@ -39,6 +40,8 @@ class Registry:
         self.held_limits: dict[str, tuple[Micros, str | None]] = {}
         self.next_expiry: Micros = NEVER
         self._guard: Micros | None = None
+        self._scopes: Scopes | None = None
+        """Made when first needed, until limits change."""
 
     def declare(self, limits: Iterable[Limit]) -> tuple[list[Changed], bool]:
         """Add or change limits; returns what was replaced, and whether other jobs meet other limits now."""
@@ -57,6 +60,7 @@ class Registry:
         for limit in limits:
             old = self.limits.get(limit.name)
             self.limits[limit.name] = limit
+            self._scopes = None
             widened |= old is None or old.scope != limit.scope
             if old is not None and old.numbers != limit.numbers:
                 changed.append(Changed(old, limit))
@@ -67,6 +71,7 @@ class Registry:
         """Forget a limit, its overrides and its counters."""
         if self.limits.pop(name, None) is None:
             return False
+        self._scopes = None
         for key in [key for key in self.overrides if key[0] == name]:
             del self.overrides[key]
         self._plan_expiry()
@@ -78,7 +83,9 @@ class Registry:
 
     def meeting(self, queue: str, task: str) -> tuple[Limit, ...]:
         """The limits that jobs of this task in this queue meet, in order of their names."""
-        return tuple(limit for _, limit in sorted(self.limits.items()) if limit.meets(queue, task))
+        if self._scopes is None:
+            self._scopes = Scopes(self.limits.values())
+        return self._scopes.meeting(queue, task)
 
     def kind(self, name: str, group: str | None) -> Kind:
         """The numbers of one key: the operator's word first, then what code declared."""
@@ -87,6 +94,12 @@ class Registry:
             if override is not None:
                 return override.kind
         return self.limits[name].kind_for(group)
+
+    def beneath(self, name: str, group: str | None) -> list[Kind]:
+        """The numbers of one key that rule again when an operator's word ends."""
+        said = [self.overrides.get(key) for key in dict.fromkeys(((name, group), (name, None)))]
+        kinds = [each.kind for each in said if each is not None]
+        return [*kinds[1:], self.limits[name].kind_for(group)] if kinds else []
 
     def meter(self, name: str, group: str | None) -> LaneMeter:
         """The meter of one key, made when first needed."""
@@ -104,8 +117,14 @@ class Registry:
     def new_meter(self, key: Key) -> LaneMeter:
         """A meter that counted nothing; one of a limit that is held for all its groups is held too."""
         meter = LaneMeter(key, self.kind(*key))
+        meter.change(meter.kind, self.beneath(*key))
         meter.hold_until, meter.hold_reason = self.held_limits.get(key[0], (0, None))
         return meter
+
+    def forget_starts(self, meter: LaneMeter) -> None:
+        """Let a key count from nothing; its hold stays."""
+        meter.forget_starts()
+        meter.change(meter.kind, self.beneath(*meter.key))
 
     def hold_all(self, name: str, until: Micros, reason: str | None) -> None:
         """Hold every group of a limit, those too that nobody has used yet."""
@@ -154,7 +173,8 @@ class Registry:
     def renew(self, name: str) -> None:
         """Give the meters of a limit the numbers that hold now."""
         for meter in self.meters_of(name):
-            meter.change(self.kind(name, meter.key[1]))
+            group = meter.key[1]
+            meter.change(self.kind(name, group), self.beneath(name, group))
 
     def override(self, override: Override) -> None:
         """Set an operator's numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 
@@ -34,7 +35,8 @@ class Sleeper:
         elif threading.get_ident() == self._thread:
             self.event.set()
         else:
-            self._loop.call_soon_threadsafe(self.event.set)
+            with contextlib.suppress(RuntimeError):  # it was closed at this very moment
+                self._loop.call_soon_threadsafe(self.event.set)
 
     def close(self) -> None:
         self._forget(self)
@@ -44,6 +46,10 @@ class Sleepers:
     """All sleepers of one store."""
 
     def __init__(self) -> None:
+        self.forked()
+
+    def forked(self) -> None:
+        """Begin with nobody; a child process leaves those who sleep in its parent alone."""
         self._all: dict[Sleeper, None] = {}
         self._by_queue: dict[str, dict[Sleeper, None]] = {}
         self.waiters: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Future[JobRecord]]]] = {}

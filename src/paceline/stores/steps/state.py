@@ -99,7 +99,8 @@ class State:
 
     def page(self, wanted: Filter, now: Micros) -> list[Row]:
         """The jobs that match, in the order they were added; `after` is known to exist."""
-        rows = iter(self.line(wanted.queue).rows.values())
+        added = self.line(wanted.queue).rows.values()
+        rows = reversed(added) if wanted.newest_first else iter(added)
         if wanted.after is not None:
             for row in rows:
                 if row.job.id == wanted.after:

@@ -112,7 +112,7 @@ class StepStore(ABC):
     async def drop_limit(self, name: str) -> bool:
         return await self._change(limits.drop_limit, name)
 
-    async def limits(self) -> list[Limit]:
+    async def limits(self, within: object = None) -> list[Limit]:
         return await self._look(limits.declared)
 
     async def override(self, override: Override, for_: Micros | None) -> None:

@@ -5,6 +5,7 @@ create type paceline.choosing as (
     space int, now bigint, budget int, also bigint[], also_names text[], room bigint, most bigint, needs_room bigint,
     worker text, lease bigint, skipped bigint[], started bigint[], fences bigint[], wakes text[], reserved boolean,
     opened bigint, -- all lanes that were blocked until then are ready
+    stuck_queues int[], stuck_until bigint[], -- queues whose next job waits for a limit that the worker brings along
     queues int[], active int[], turn int -- places of the queues that may still give a job, and whose go it is
 );
 
@@ -96,8 +97,19 @@ declare
     v_cost bigint := paceline.cost_under(p_job.cost, p_job.costs, '');
     v_closed bigint;
     v_misfit record;
+    v_brought record;
     m paceline.meter;
 begin
+    select k.meters, k.taken into meters, taken from paceline.keys_for(h, p_job.cost, p_job.costs) as k;
+    select coalesce(max(greatest(paceline.opens_at(k, 1),
+        case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then k.reserved_until else 0 end)), 0)
+        into v_closed from paceline.meters(meters) as k where k.grp <> '';
+    if v_closed > c.now then
+        -- Its group may start nothing at all now, whatever it costs and whoever asks.
+        c.budget := c.budget - 1;
+        perform paceline.file_until(h.lane, v_closed);
+        return;
+    end if;
     if c.most is not null and v_cost > c.most then
         c.skipped := c.skipped || h.lane;
         perform paceline.file_lane(h.lane, 3, null);
@@ -107,22 +119,6 @@ begin
     if c.room is not null and v_cost > c.room then
         c.needs_room := v_cost;
         verdict := 0;
-        return;
-    end if;
-    if c.also <> '{}' and paceline.max_opens(c.also,
-        (select array_agg(paceline.cost_under(p_job.cost, p_job.costs, t.name) order by t.place)
-            from unnest(c.also_names) with ordinality as t (name, place))) > c.now then
-        verdict := 0;
-        return;
-    end if;
-    select k.meters, k.taken into meters, taken from paceline.keys_for(h, p_job.cost, p_job.costs) as k;
-    select coalesce(max(greatest(paceline.opens_at(k, 1),
-        case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then k.reserved_until else 0 end)), 0)
-        into v_closed from paceline.meters(meters) as k where k.grp <> '';
-    if v_closed > c.now then
-        -- Its group may start nothing at all now, whatever it costs.
-        c.budget := c.budget - 1;
-        perform paceline.file_until(h.lane, v_closed);
         return;
     end if;
     if p_job.cost <> 1 or p_job.costs is not null then
@@ -136,6 +132,27 @@ begin
                 'NeverFits: the job costs %s, but limit %s never allows more than %s', v_misfit.cost,
                 paceline.quoted(v_misfit.name), v_misfit.most), false);
             c.budget := c.budget - 1;
+            return;
+        end if;
+    end if;
+    if c.also <> '{}' then
+        -- Limits that only the worker brings along; those the job meets itself decide as its own.
+        select max(greatest(paceline.opens_at(k, t.cost),
+                case when k.reserved_by <> p_job.id then k.reserved_until else 0 end)) as until,
+            bool_and(paceline.fits(k, t.cost)) as fits into v_brought
+            from (select u.id, paceline.cost_under(p_job.cost, p_job.costs, u.name) as cost
+                from unnest(c.also, c.also_names) as u (id, name) where not u.id = any (meters)) as t
+            cross join lateral paceline.meter_at(t.id) as k;
+        if not v_brought.fits then
+            c.skipped := c.skipped || h.lane;
+            perform paceline.file_lane(h.lane, 3, null);
+            c.budget := c.budget - 1;
+            return;
+        end if;
+        if v_brought.until > c.now then
+            c.stuck_queues := c.stuck_queues || h.queue;
+            c.stuck_until := c.stuck_until || v_brought.until;
+            verdict := 0;
             return;
         end if;
     end if;
@@ -181,9 +198,9 @@ declare
     v_past paceline.past;
     v_turn bigint;
     v_line paceline.line := paceline.line_of(h.queue);
-    v_lane record;
     m paceline.meter;
-    v_until bigint;
+    v_names text[];
+    v_full bigint[];
 begin
     for i in 1 .. coalesce(cardinality(c.also), 0) loop
         if not c.also[i] = any (v_meters) then
@@ -223,19 +240,10 @@ begin
     if c.room is not null then
         c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');
     end if;
-    -- A start filled a group's key: file its lanes here and now.
-    for m in select * from paceline.meters(p_meters) as k where k.grp <> '' loop
-        v_until := paceline.opens_at(m, 1);
-        if v_until > c.now then
-            for v_lane in select l.id from paceline.grp g cross join lateral paceline.lanes_of(g.id) as l
-                join paceline.class k on k.id = l.class
-                where g.name = m.grp and g.queue = any (c.queues) and l.state = 1 and l.waiting > 0
-                    and m.lim = any (k.grouped)
-            loop
-                perform paceline.file_until(v_lane.id, v_until);
-            end loop;
-        end if;
-    end loop;
+    -- A start that filled a group's key files its lanes here and now.
+    select array_agg(k.grp), array_agg(k.id) into v_names, v_full from paceline.meters(p_meters) as k
+        where k.grp <> '' and paceline.opens_at(k, 1) > c.now;
+    if v_full is not null then perform paceline.file_full(c.queues, v_names, v_full, c.now); end if;
 end $$;
 
 -- A job that has not started ends: cancelled, or failed because it can never start.
@@ -251,10 +259,19 @@ begin
             coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0), coalesce(v_past.due_at, p_job.due_at),
             v_past.started_at, coalesce(v_past.progress, 0), v_past.message, coalesce(p_error, v_past.error),
             v_past.logs, coalesce(v_past.fence, 0), false);
-    return paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
-        case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now, p_empty,
-        true);
+    return case when p_state = 5 then array[paceline.failed_word(p_job, coalesce(v_past.attempts_made, 0), p_error)] end
+        || paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
+            case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now,
+            p_empty, true);
 end $$;
+
+-- A job that no worker failed, but this step itself: whoever asked writes it into its log.
+create function paceline.failed_word(p_job paceline.job, p_attempts_made int, p_error text) returns text
+language sql volatile as $$
+    select 'f' || jsonb_build_object('id', p_job.id, 'queue', q.name, 'task', p_job.task, 'group', p_job.grp,
+        'attempts_made', p_attempts_made, 'error', p_error)::text
+    from paceline.queue q where q.id = p_job.queue
+$$;
 
 -- The next job of a queue that may start now, started; null when nobody may.
 create function paceline.take_one(inout c paceline.choosing, p_queue int, p_known int, out seq bigint)
@@ -310,6 +327,10 @@ begin
         number := number + 1;
         wakes := wakes || paceline.end_run(v_job, v_lease, 'crashed', p_now, p_now, null,
             'the worker that ran it died: its lease ended', p_empty);
+        if v_lease.crashes >= 2 and not v_lease.cancel_asked then
+            wakes := wakes || paceline.failed_word(v_job, v_lease.attempts_made - 1,
+                paceline.crashed_text(v_lease.crashes + 1, 'the worker that ran it died: its lease ended'));
+        end if;
     end loop;
 end $$;
 
@@ -408,7 +429,7 @@ begin
             reserved_until = case when v_opens > c.now then least(v_opens, reserved_deadline) else reserved_deadline end
             where id = m.id and version >= m.version;
         v_place := array_position(p_queues, h.queue);
-        if v_opens <= c.now and v_place is not null and cardinality(c.started) < p_slots
+        if v_opens <= c.now and v_place = any (c.active) and cardinality(c.started) < p_slots
             and exists (select from paceline.class k where k.id = h.class and not k.paused
                 and (p_knowns[v_place] is null or p_knowns[v_place] = any (k.known_by)))
             and not exists (select from paceline.meters(v_keys.meters) as k where k.reserved_by <> v_job.id)
@@ -610,6 +631,8 @@ declare
     v_one record;
     v_limits int[] := '{}';
     v_also bigint := 0;
+    v_most int := 2 * p_slots + 64; -- what one claim moves of each kind
+    v_busy boolean := false; -- there is more to move
 begin
     -- Every expression here is paid for in every claim, jobs or none: what is rare is asked for together.
     select s.next_expiry <= coalesce(p_now, paceline.clock_us()) as expires,
@@ -648,8 +671,8 @@ begin
             select s.seq from paceline.lease s where s.queue = any (p_queues) and s.worker = p_worker
                 and s.fence between v_found.first_fence and v_found.last_fence order by s.fence), true)::paceline.claim_head;
     end if;
-    c := row (p_space, v_found.now, 2 * p_slots + 64, '{}'::bigint[], '{}'::text[], p_room, p_most, 0, p_worker, p_lease,
-        '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::text[], false, 0, p_queues, v_found.active, 1)::paceline.choosing;
+    c := row (p_space, v_found.now, v_most, '{}'::bigint[], '{}'::text[], p_room, p_most, 0, p_worker, p_lease,
+        '{}'::bigint[], '{}'::bigint[], '{}'::bigint[], '{}'::text[], false, 0, '{}'::int[], '{}'::bigint[], p_queues, v_found.active, 1)::paceline.choosing;
     if v_found.limited or p_also <> '{}' then
         select * into v_one from paceline.lock_shared(c, p_now, p_also);
         c := v_one.c;
@@ -681,8 +704,8 @@ begin
             order by o.until limit 1) as e on true;
     v_answer.again_at := v_ahead.lease_end;
     if v_ahead.lease_end <= c.now then
-        select * into v_back from paceline.take_back(p_space, c.now, c.budget, v_found.empty);
-        c.budget := c.budget - v_back.number;
+        select * into v_back from paceline.take_back(p_space, c.now, v_most, v_found.empty);
+        v_busy := v_back.number >= v_most;
         c.wakes := c.wakes || v_back.wakes;
         v_answer.again_at := paceline.next_lease_end(p_space);
         v_ahead.came := true;
@@ -692,7 +715,9 @@ begin
         v_ahead.came := c.started = '{}';
     end if;
     if v_ahead.came or v_ahead.due_at <= c.now then
-        c.budget := paceline.take_in(p_queues, c.now, p_slots, c.budget);
+        select * into v_one from paceline.take_in(c, v_most);
+        c := v_one.c;
+        v_busy := v_busy or v_one.busy;
         select min(d.due_at) into v_ahead.due_at from unnest(p_queues) as t (id) cross join lateral (
             select o.due_at from paceline.delayed o where o.queue = t.id order by o.due_at limit 1) as d;
     end if;
@@ -701,22 +726,23 @@ begin
         perform paceline.meter_of(s.lim, '') from (select distinct u.lim from paceline.class k, unnest(k.shared) as u (lim)
             where k.queue = any (p_queues) and not u.lim = any (v_limits) order by 1) as s;
         -- Lanes whose time has come are ready.
-        c.budget := c.budget - paceline.open_lanes(p_queues, c.now, c.budget);
+        if paceline.open_lanes(p_queues, c.now, v_most) then
+            v_busy := true;
+        else
+            c.opened := c.now;
+        end if;
         c.reserved := exists (select from paceline.meter m join paceline.lim l on l.id = m.lim
             where l.space = p_space and m.reserved_by is not null);
     end if;
-    if c.budget > 0 then
-        c.opened := c.now;
-        if c.reserved then
-            c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
-        elsif c.also = '{}' and c.room is null and c.most is null then
-            if cardinality(c.active) = 1 then
-                c := paceline.take_lane(c, p_queues[c.active[1]], v_knowns[c.active[1]], p_slots);
-            end if;
-            if c.active <> '{}' and cardinality(c.started) < p_slots then
-                select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
-                c := v_one.c;
-            end if;
+    if c.reserved then
+        c := paceline.serve_reserved(c, p_queues, v_knowns, p_slots);
+    elsif c.also = '{}' and c.room is null and c.most is null then
+        if cardinality(c.active) = 1 then
+            c := paceline.take_lane(c, p_queues[c.active[1]], v_knowns[c.active[1]], p_slots);
+        end if;
+        if c.active <> '{}' and cardinality(c.started) < p_slots then
+            select * into v_one from paceline.take_turns(c, p_queues, v_knowns, p_slots);
+            c := v_one.c;
         end if;
     end if;
     -- One job from each queue in turn, until the slots are full or nobody may start.
@@ -734,18 +760,20 @@ begin
             c.turn := c.turn + 1;
         end if;
     end loop;
-    if c.also <> '{}' and c.budget > 0 then
+    v_busy := v_busy or c.budget <= 0;
+    if c.also <> '{}' and not v_busy then
         v_also := paceline.max_opens(c.also, array_fill(1::bigint, array[cardinality(c.also)]));
-        if v_also >= 4611686018427387904 then perform paceline.await_keys(c.also); end if;
+        if 4611686018427387904 = any (c.stuck_until || v_also) then perform paceline.await_keys(c.also); end if;
     end if;
-    v_answer.again_at := case when c.budget <= 0 then c.now else least(v_answer.again_at, v_found.next_expiry,
+    v_answer.again_at := case when v_busy then c.now else least(v_answer.again_at, v_found.next_expiry,
         case when c.started <> '{}' then c.now + p_lease end,
         case when cardinality(c.started) >= p_slots then greatest(v_also, c.now)
             when not v_found.limited then v_ahead.due_at end) end;
-    if v_found.limited and c.budget > 0 and cardinality(c.started) < p_slots then
+    if v_found.limited and not v_busy and cardinality(c.started) < p_slots then
         for i in 1 .. cardinality(p_queues) loop
             v_answer.again_at := least(v_answer.again_at,
-                greatest(paceline.next_at(p_queues[i], i = any (v_found.active), v_knowns[i]), v_also));
+                greatest(paceline.next_at(p_queues[i], i = any (v_found.active), v_knowns[i]), v_also,
+                    c.stuck_until[array_position(c.stuck_queues, p_queues[i])]));
         end loop;
     end if;
     if c.skipped <> '{}' then
@@ -790,7 +818,7 @@ begin
     perform paceline.meter_of(t.id, '') from (select unnest(limits) as id order by 1) as t
         where not exists (select from paceline.key k where k.lim = t.id and k.grp = '');
     perform paceline.lock_keys(array(select k.id from unnest(limits) as t (id)
-        join paceline.key k on k.lim = t.id and k.grp = ''));
+        cross join lateral (select o.id from paceline.key o where o.lim = t.id and o.grp = '' limit 1) as k));
     c.now := greatest(coalesce(p_now, paceline.clock_us()), c.now,
         (select max(m.seen_at) from paceline.keys_of(limits, '') as m));
     if p_also <> '{}' then
@@ -800,39 +828,40 @@ begin
     end if;
 end $$;
 
--- Take in what came and what is due; gives what is left of the budget. When more came than one claim takes in, whoever
--- comes first cannot be told before all are in: nobody starts now, and the worker asks again at once.
-create function paceline.take_in(p_queues int[], p_now bigint, p_slots int, p_budget int) returns int language plpgsql as $$
+-- Take in what came and what is due, of each queue at most so many; busy: there is more. When more came than one claim
+-- takes in, whoever comes first in that queue cannot be told before all are in: it gives nothing now. Delayed jobs come
+-- one after the other as they are due, however many, so that others start meanwhile.
+create function paceline.take_in(inout c paceline.choosing, p_most int, out busy boolean) language plpgsql as $$
 begin
-    for i in 1 .. cardinality(p_queues) loop
-        if not paceline.fold_one(p_queues[i]) and not paceline.fold(p_queues[i], greatest(2 * p_slots + 64, 500)) then
-            p_budget := 0;
-        elsif exists (select from paceline.delayed o where o.queue = p_queues[i] and o.due_at <= p_now) then
-            p_budget := p_budget - paceline.promote_due(p_queues[i], p_now, p_budget);
+    busy := false;
+    for i in 1 .. cardinality(c.queues) loop
+        if not paceline.fold_one(c.queues[i]) and not paceline.fold(c.queues[i], greatest(p_most, 500)) then
+            c.active := array_remove(c.active, i);
+            busy := true;
+        elsif exists (select from paceline.delayed o where o.queue = c.queues[i] and o.due_at <= c.now) then
+            busy := paceline.promote_due(c.queues[i], c.now, p_most) >= p_most or busy;
         end if;
     end loop;
-    return p_budget;
 end $$;
 
--- Blocked lanes whose time has come are ready, at most so many; returns how many.
-create function paceline.open_lanes(p_queues int[], p_now bigint, p_most int) returns int language plpgsql as $$
+-- Blocked lanes whose time has come are ready, of each queue at most so many; true when there may be more.
+create function paceline.open_lanes(p_queues int[], p_now bigint, p_most int) returns boolean language plpgsql as $$
 declare
-    v_number int := 0;
+    v_more boolean := false;
     v_rows tid[];
 begin
     for i in 1 .. cardinality(p_queues) loop
-        exit when v_number >= p_most;
         select array_agg(s.ctid) into v_rows from (
             select e.ctid from paceline.line_of(p_queues[i]) as n join paceline.class k on k.queue = n.queue
             cross join lateral (select o.ctid, o.until, o.filed from paceline.lane o
                 where o.class = k.id and o.state = 2 and o.waiting > 0 and o.until > n.open_from and o.until <= p_now
-                order by o.until, o.filed limit p_most - v_number) as e
-            order by k.id, e.until, e.filed limit p_most - v_number) as s;
+                order by o.until, o.filed limit p_most) as e
+            order by k.id, e.until, e.filed limit p_most) as s;
         continue when v_rows is null;
-        v_number := v_number + cardinality(v_rows);
+        v_more := v_more or cardinality(v_rows) >= p_most;
         perform paceline.make_ready(v_rows);
     end loop;
-    return v_number;
+    return v_more;
 end $$;
 
 -- How far the clock has come, and from when on leases may end: dead ones before it are not visited again. The bound

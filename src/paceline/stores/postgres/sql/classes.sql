@@ -1,9 +1,17 @@
 -- Which tasks belong together, and the lanes of a queue. Everything here needs the queue's lock.
 
-create function paceline.meeting(p_space int, p_queue text, p_task text) returns int[] language sql stable as $$
-    select coalesce(array_agg(l.id order by l.name), '{}') from paceline.lim l where l.space = p_space
-        and (l.queues is null or p_queue = any (l.queues)) and (l.tasks is null or p_task = any (l.tasks))
-$$;
+-- The limits that jobs of a task meet, in order of their names. It costs what the task meets, however many there are, by
+-- an index of arrays, which needs bitmaps.
+create function paceline.meeting(p_space int, p_queue text, p_task text) returns int[] language plpgsql stable
+set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = on as $$
+begin
+    return (select coalesce(array_agg(l.id order by l.name), '{}') from (
+        select o.id, o.name, o.queues from (select * from paceline.lim u where u.tasks @> array[p_task] offset 0) as o
+            where o.space = p_space
+        union all
+        select o.id, o.name, o.queues from paceline.lim o where o.tasks is null and o.space = p_space) as l
+        where l.queues is null or p_queue = any (l.queues));
+end $$;
 
 create function paceline.known_by(p_queue int, p_task text) returns int[] language sql stable as $$
     select coalesce(array_agg(number order by number), '{}') from paceline.taskset
@@ -36,16 +44,31 @@ begin
     select id into v_class from paceline.class
         where queue = p_queue and limits = p_limits and paused = p_paused and known_by = p_known;
     if found then return v_class; end if;
+    update paceline.class set limits = p_limits, shared = paceline.only(p_limits, false),
+        grouped = paceline.only(p_limits, true), paused = p_paused, known_by = p_known
+        where id = (select min(id) from paceline.class where queue = p_queue and limits > '{}' and limits < '{0}')
+        returning id into v_class;
+    if found then return v_class; end if;
     insert into paceline.class (queue, limits, shared, grouped, paused, known_by)
         select p_queue, p_limits, paceline.only(p_limits, false), paceline.only(p_limits, true), p_paused, p_known
         returning id into v_class;
     return v_class;
 end $$;
 
+-- Classes that no task belongs to any more stand for nothing, and are the only ones with a number below zero for a limit:
+-- they may name limits that were dropped, and are there to be used again. Their lanes are empty and remember the turns of
+-- their groups.
+create function paceline.retire_classes(p_queue int) returns void language sql as $$
+    update paceline.class k set limits = array[-k.id], shared = '{}', grouped = '{}', paused = true, known_by = '{}'
+        where k.queue = p_queue and k.limits <> array[-k.id]
+        and k.id not in (select t.class from paceline.task t where t.queue = p_queue and t.class is not null)
+$$;
+
 -- Of these limits, in their order, those that are per group or not.
 create function paceline.only(p_limits int[], p_by_group boolean) returns int[] language sql stable as $$
     select coalesce(array_agg(t.id order by t.place), '{}')
-    from unnest(p_limits) with ordinality as t (id, place) join paceline.lim l on l.id = t.id
+    from unnest(p_limits) with ordinality as t (id, place)
+    cross join lateral (select o.by_group from paceline.lim o where o.id = t.id limit 1) as l
     where l.by_group = p_by_group
 $$;
 
@@ -100,6 +123,7 @@ begin
     end loop;
     update paceline.lane set version = version + 1, state = 1 where waiting > 0 and state in (2, 3)
         and ctid = any (paceline.lane_rows(array(select unnest(lanes) from paceline.grp where queue = p_queue)));
+    perform paceline.retire_classes(p_queue);
     perform paceline.forget_lowest(array[p_queue]);
 end $$;
 
@@ -108,6 +132,7 @@ create function paceline.move_task(p_queue int, p_task text, p_from int, p_to in
 declare
     v_lane record;
     v_to paceline.lane;
+    v_moved int;
     v_number int;
 begin
     for v_lane in select l.*, g.paused, g.classes, g.lanes from paceline.grp g,
@@ -119,10 +144,15 @@ begin
             v_to.id := nextval('paceline.lane_id');
             v_to.waiting := 0;
         end if;
-        update paceline.wait w set lane = v_to.id from paceline.job j
-            where w.lane = v_lane.id and j.seq = abs(w.place) and j.task = p_task;
-        get diagnostics v_number = row_count;
-        continue when v_number = 0;
+        -- What came after the fold moves along, and is counted when it is taken in.
+        with moved as (
+            update paceline.wait w set lane = v_to.id from paceline.job j
+                where w.lane = v_lane.id and j.seq = abs(w.place) and j.task = p_task returning 1
+        )
+        select count(*), count(*) - (select coalesce(sum(a.number), 0) from paceline.arrival a
+                where a.queue = p_queue and a.what = 0 and a.lane = v_lane.id and a.task = p_task)
+            into v_moved, v_number from moved;
+        continue when v_moved = 0;
         if v_to.version is null then
             insert into paceline.lane (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
                 values (v_to.id, p_queue, p_to, v_lane.grp, case when v_lane.paused then 4 else 1 end, v_lane.turn,
@@ -308,7 +338,8 @@ begin
         s_size, s_row, s_state, s_waiting, s_head_priority, s_head_place
         from (select u.class, u.grp, min(u.lane) as lane, max(u.lane) as other, sum(u.number)::int as number,
                 min(array[u.priority, u.place]) as head, dense_rank() over (order by min(u.first))::int as g,
-                row_number() over (partition by min(u.lane) order by min(u.id)) as again
+                row_number() over (partition by min(u.lane) order by min(u.id)) as again,
+                row_number() over (partition by u.grp order by min(u.id)) as nth
             from (select k.class, t.*, min(t.id) over (partition by t.grp) as first
                 from unnest(p_whats, p_tasks, p_grps, p_ids, p_numbers, p_priorities, p_places, p_lanes)
                     as t (what, task, grp, id, number, priority, place, lane)
@@ -318,7 +349,7 @@ begin
         left join lateral (select * from paceline.grp o where o.queue = p_line.queue and o.name = s.grp limit 1)
             as g on true
         left join lateral (select max(array[e.filed, e.turn]) as last, sum(e.waiting) as size
-            from unnest(g.lanes) as u (id) cross join lateral (
+            from unnest(case when s.nth = 1 then g.lanes end) as u (id) cross join lateral (
                 select o.filed, o.turn, o.waiting from paceline.lane o where o.id = u.id
                 order by o.version desc limit 1) as e) as n on true
         left join lateral (select o.ctid, o.id, o.state, o.waiting, o.head_priority, o.head_place from paceline.lane o

@@ -180,10 +180,10 @@ begin
         array_agg(distinct s.queue), case when bool_and(s.meters is not null) and min(s.meters::text) = max(s.meters::text)
             then min(s.meters::text)::bigint[] end, max(s.started_at)
         into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues, v_meters, v_started
-        from (select distinct on (j.seq) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
+        from (select distinct on (j.seq, t.fence) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
             from unnest(p_ids, p_fences) with ordinality as t (id, fence, place)
             cross join lateral (select o.seq, o.keep, o.uniq from paceline.job o
-                where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.place) as n
+                where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.fence, t.place) as n
         cross join lateral (select o.ctid, o.queue, o.meters, o.started_at from paceline.lease o
             where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
     if v_ends is null then
@@ -279,6 +279,10 @@ create function paceline.is_empty(p_queue int) returns boolean language sql vola
         and coalesce((select waiting from paceline.line where queue = p_queue order by version desc limit 1), 0) = 0
 $$;
 
+create function paceline.crashed_text(p_crashes int, p_error text) returns text language sql immutable as $$
+    select format('crashed: it took down its worker %s times (%s)', p_crashes, coalesce(p_error, 'None'))
+$$;
+
 -- Take one job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
 create function paceline.end_run(p_job paceline.job, p_lease paceline.lease, p_outcome text, p_now bigint,
     p_due_at bigint, p_result bytea, p_error text, p_empty boolean) returns text[] language plpgsql as $$
@@ -305,7 +309,7 @@ begin
         v_state := 5;
     elsif v_crashes >= 3 and p_outcome = 'crashed' then
         v_state := 5;
-        v_error := format('crashed: it took down its worker %s times (%s)', v_crashes, coalesce(v_error, 'None'));
+        v_error := paceline.crashed_text(v_crashes, v_error);
     end if;
     if v_state is not null then
         insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,

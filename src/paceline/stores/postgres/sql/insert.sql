@@ -244,7 +244,7 @@ $$;
 
 -- How many jobs of a group have not started: filed, arrived and delayed ones, seen at one moment.
 create function paceline.group_size(p_queue int, p_grp text) returns bigint language sql volatile as $$
-    select coalesce((select sum(l.waiting) from paceline.grp g, lateral paceline.lanes_of(g.id) as l
+    select coalesce((select sum(l.waiting) from paceline.grp g, lateral paceline.lanes_of(g.lanes) as l
             where g.queue = p_queue and g.name = p_grp), 0)
         + coalesce((select sum(number) from paceline.arrival where queue = p_queue and what = 0 and grp = p_grp), 0)
         + (select count(*) from paceline.delayed where queue = p_queue and grp = p_grp)
@@ -269,10 +269,12 @@ create function paceline.space_of(p_name text) returns int language plpgsql as $
 declare
     v_id int;
 begin
-    select id into v_id from paceline.space where name = p_name;
-    if not found then
-        insert into paceline.space (name) values (p_name) on conflict (name) do nothing;
+    loop
         select id into v_id from paceline.space where name = p_name;
-    end if;
+        exit when found;
+        -- By chance: a program that knew tables which were emptied or dropped must not take these for its own.
+        insert into paceline.space (id, name) overriding system value
+            values (1 + floor(random() * 2147483646)::int, p_name) on conflict do nothing;
+    end loop;
     return v_id;
 end $$;

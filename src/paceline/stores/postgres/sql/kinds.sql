@@ -1,4 +1,6 @@
 -- What a key admits: the port of limits/*.py and admission.py. No clock, no randomness; `spent` is read and written.
+-- Behind the parts of a key's own kinds there may be one more (5): a log of what other kinds of it count, which rule again
+-- when an override ends, or ruled before. It is charged and never asked; its eighth number is the longest interval between starts.
 
 create function paceline.new_parts(p_kind jsonb) returns bigint[] language plpgsql immutable as $$
 declare
@@ -49,8 +51,9 @@ begin
     elsif p_parts[b + 1] = 3 then
         return p_parts[b + 4] + p_parts[b + 3];
     end if;
-    return div(paceline.spacing_due(p_parts[b + 2], p_parts[b + 3], p_parts[b + 4], p_parts[b + 5], p_parts[b + 6])
-        + p_parts[b + 2] - 1, p_parts[b + 2]);
+    -- A large cost may lie beyond the end of time.
+    return least(div(paceline.spacing_due(p_parts[b + 2], p_parts[b + 3], p_parts[b + 4], p_parts[b + 5], p_parts[b + 6])
+        + p_parts[b + 2] - 1, p_parts[b + 2]), 4611686018427387904);
 end $$;
 
 -- As far as time decides.
@@ -59,7 +62,7 @@ declare
     v_at bigint := m.hold_until;
 begin
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
-        if m.parts[i * 8 + 1] <> 2 then
+        if m.parts[i * 8 + 1] in (1, 3, 4) then
             v_at := greatest(v_at, paceline.part_opens(m.id, m.parts, i, p_cost));
         end if;
     end loop;
@@ -92,7 +95,7 @@ declare
     v_at bigint;
     v_row record;
 begin
-    if p_parts[b + 1] = 1 then
+    if p_parts[b + 1] in (1, 5) then
         v_at := greatest(p_now, p_parts[b + 7]);
         p_parts[b + 4] := p_parts[b + 4] + p_cost;
         insert into paceline.spent (meter, part, at, cum) values (p_meter, p_part, v_at, p_parts[b + 4])
@@ -197,6 +200,7 @@ declare
 begin
     used := p_in_flight;
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
+        continue when m.parts[i * 8 + 1] = 5;
         v_used := paceline.part_used(m, i, p_now, p_in_flight);
         v_allowed := case when m.parts[i * 8 + 1] > 2 then 1 else m.parts[i * 8 + 2] end;
         if allowed is null or v_used::numeric * allowed > used::numeric * v_allowed then
@@ -218,7 +222,7 @@ create function paceline.lacks_only_time(m paceline.meter, p_cost bigint, p_now 
 language sql stable as $$
     select m.in_flight < m.slots and m.hold_until <= p_now and not exists (
         select from generate_series(0, cardinality(m.parts) / 8 - 1) as i
-        where m.parts[i * 8 + 1] > 2 and paceline.part_opens(m.id, m.parts, i, p_cost) > p_now)
+        where m.parts[i * 8 + 1] in (3, 4) and paceline.part_opens(m.id, m.parts, i, p_cost) > p_now)
 $$;
 
 create function paceline.longest_rate(p_parts bigint[]) returns bigint language sql immutable as $$
@@ -227,8 +231,15 @@ create function paceline.longest_rate(p_parts bigint[]) returns bigint language 
 $$;
 
 create function paceline.last_start(p_parts bigint[], p_part int) returns bigint language sql immutable as $$
-    select case p_parts[p_part * 8 + 1] when 1 then p_parts[p_part * 8 + 7]
+    select case when p_parts[p_part * 8 + 1] in (1, 5) then p_parts[p_part * 8 + 7]
         else p_parts[p_part * 8 + 4] + case when p_parts[p_part * 8 + 5] > 0 then 1 else 0 end end
+$$;
+
+-- What was charged at the last start.
+create function paceline.last_cost(p_meter bigint, p_parts bigint[], p_part int) returns bigint language sql stable as $$
+    select case when p_parts[p_part * 8 + 1] not in (1, 5) then p_parts[p_part * 8 + 6]
+        else p_parts[p_part * 8 + 4] - greatest(p_parts[p_part * 8 + 5], (select max(s.cum) from paceline.spent s
+            where s.meter = p_meter and s.part = p_part and s.cum < p_parts[p_part * 8 + 4])) end
 $$;
 
 -- True when a new key would decide the same from now on.
@@ -241,7 +252,11 @@ begin
         if m.parts[i * 8 + 1] = 1 and m.parts[i * 8 + 7] >= 0 and m.parts[i * 8 + 7] + m.parts[i * 8 + 3] > p_now then
             return false;
         end if;
-        if m.parts[i * 8 + 1] > 2 and m.parts[i * 8 + 4] >= 0
+        if m.parts[i * 8 + 1] = 5 and m.parts[i * 8 + 7] >= 0 and m.parts[i * 8 + 7]
+            + greatest(m.parts[i * 8 + 3], m.parts[i * 8 + 8] * paceline.last_cost(m.id, m.parts, i)) > p_now then
+            return false;
+        end if;
+        if m.parts[i * 8 + 1] in (3, 4) and m.parts[i * 8 + 4] >= 0
             and paceline.part_opens(m.id, m.parts, i, 1) + 1 > p_now then
             return false;
         end if;
@@ -249,77 +264,118 @@ begin
     return true;
 end $$;
 
--- The state to go on with under other numbers: of several earlier parts, the one that remembers the most.
-create function paceline.change_meter(p_meter bigint, p_kind jsonb) returns void language plpgsql as $$
+-- How many starts these kinds must know, for how long, and the longest interval between two of them.
+create function paceline.reach(p_parts bigint[], out most bigint, out window_ bigint, out spacing bigint)
+language sql immutable as $$
+    select greatest(1, max(p_parts[i * 8 + 2]) filter (where p_parts[i * 8 + 1] in (1, 5))),
+        coalesce(max(p_parts[i * 8 + 3]) filter (where p_parts[i * 8 + 1] in (1, 3, 5)), 0),
+        coalesce(max(case p_parts[i * 8 + 1] when 5 then p_parts[i * 8 + 8]
+            when 4 then (p_parts[i * 8 + 3] + p_parts[i * 8 + 2] - 1) / p_parts[i * 8 + 2] end), 0)
+    from generate_series(0, cardinality(p_parts) / 8 - 1) as i
+$$;
+
+-- The log to keep beside these parts for others, which ruled before or rule again when an override ends: none where the
+-- parts themselves remember as much.
+create function paceline.remember(p_parts bigint[], p_others bigint[], p_may_be_forgotten boolean) returns bigint[]
+language plpgsql immutable as $$
+declare
+    v_what bigint[] := array(select p_parts[i * 8 + 1] from generate_series(0, cardinality(p_parts) / 8 - 1) as i);
+    v_logs boolean := 1 = any (v_what);
+    v_others record;
+    v_own record;
+begin
+    if not exists (select from generate_series(0, cardinality(p_others) / 8 - 1) as i where p_others[i * 8 + 1] <> 2)
+        or (v_logs and not p_may_be_forgotten) then
+        return '{}';
+    end if;
+    select * into v_others from paceline.reach(p_others);
+    select * into v_own from paceline.reach(p_parts);
+    if (v_logs or (v_others.most <= 1 and (4 = any (v_what) or (3 = any (v_what) and v_others.spacing = 0))))
+        and (not p_may_be_forgotten
+            or (v_others.window_ <= v_own.window_ and v_others.spacing <= v_own.spacing)) then
+        return '{}';
+    end if;
+    return array[5, v_others.most, v_others.window_, 0, 0, 0, -1, v_others.spacing];
+end $$;
+
+-- Those parts that remember a start.
+create function paceline.remembering(p_parts bigint[]) returns bigint[] language sql immutable as $$
+    select coalesce(array_agg(p_parts[i * 8 + k] order by i, k), '{}')
+    from generate_series(0, cardinality(p_parts) / 8 - 1) as i, generate_series(1, 8) as k
+    where p_parts[i * 8 + 1] <> 2 and paceline.last_start(p_parts, i) >= 0
+$$;
+
+-- Which of the old parts a new one goes on from: of those that remember, the one that remembers the most.
+create function paceline.goes_on_from(p_what bigint, p_old bigint[]) returns int language sql immutable as $$
+    select i from generate_series(0, cardinality(p_old) / 8 - 1) as i where p_old[i * 8 + 1] <> 2
+        and paceline.last_start(p_old, i) >= 0
+    order by case when p_what in (1, 5) and p_old[i * 8 + 1] in (1, 5) or p_old[i * 8 + 1] = p_what then 3
+            when p_old[i * 8 + 1] in (1, 5) then 2 else 1 end desc,
+        case when p_old[i * 8 + 1] in (1, 5) then p_old[i * 8 + 2] else 1 end desc, paceline.last_start(p_old, i) desc, i
+    limit 1
+$$;
+
+-- What parts say, without what they counted.
+create function paceline.rules_of(p_parts bigint[]) returns bigint[] language sql immutable as $$
+    select array(select p_parts[i * 8 + k] from generate_series(0, cardinality(p_parts) / 8 - 1) as i,
+        unnest('{1,2,3,8}'::int[]) as k order by i, k)
+$$;
+
+-- Go on under other numbers without forgetting the starts that still count.
+create function paceline.change_meter(p_meter bigint, p_kind jsonb, p_beneath jsonb default null) returns void
+language plpgsql as $$
 declare
     m paceline.meter;
     v_old bigint[];
     v_new bigint[];
     v_from int;
-    v_rank int;
-    v_best int;
     v_moved record;
     v_at bigint;
     v_parts int[] := '{}';
     v_ats bigint[] := '{}';
     v_cums bigint[] := '{}';
+    b int;
 begin
     select * into m from paceline.meter where id = p_meter order by version desc limit 1 for no key update;
-    if not found or m.kind = p_kind then return; end if;
+    if not found or (m.kind = p_kind and p_beneath is null) then return; end if;
     v_old := m.parts;
     v_new := paceline.new_parts(p_kind);
+    v_new := v_new
+        || paceline.remember(v_new, paceline.remembering(v_old) || paceline.new_parts(p_beneath), m.grp <> '');
+    if m.kind = p_kind and paceline.rules_of(v_new) = paceline.rules_of(v_old) then return; end if;
     for i in 0 .. cardinality(v_new) / 8 - 1 loop
-        continue when v_new[i * 8 + 1] = 2;
-        v_from := null;
-        v_best := 0;
-        for j in 0 .. cardinality(v_old) / 8 - 1 loop
-            continue when v_old[j * 8 + 1] = 2;
-            v_rank := case when v_old[j * 8 + 1] = v_new[i * 8 + 1] then 3 when v_old[j * 8 + 1] = 1 then 2 else 1 end;
-            if v_rank > v_best or (v_rank = v_best and (
-                case when v_old[j * 8 + 1] = 1 then v_old[j * 8 + 2] else 1 end, paceline.last_start(v_old, j))
-                > (case when v_old[v_from * 8 + 1] = 1 then v_old[v_from * 8 + 2] else 1 end,
-                    paceline.last_start(v_old, v_from)))
-            then
-                v_from := j;
-                v_best := v_rank;
-            end if;
-        end loop;
-        continue when v_from is null;
-        if v_new[i * 8 + 1] = 1 and v_old[v_from * 8 + 1] = 1 then
-            v_new[i * 8 + 4] := v_old[v_from * 8 + 4];
-            v_new[i * 8 + 5] := v_old[v_from * 8 + 5];
-            v_new[i * 8 + 6] := v_old[v_from * 8 + 6];
-            v_new[i * 8 + 7] := v_old[v_from * 8 + 7];
+        b := i * 8;
+        v_from := paceline.goes_on_from(v_new[b + 1], v_old);
+        continue when v_from is null or v_new[b + 1] = 2;
+        v_at := paceline.last_start(v_old, v_from);
+        if v_new[b + 1] in (3, 4) then
+            v_new[b + 4] := v_at;
+            v_new[b + 6] := paceline.last_cost(p_meter, v_old, v_from);
+        elsif v_old[v_from * 8 + 1] in (1, 5) then
+            v_new[b + 4 : b + 7] := v_old[v_from * 8 + 4 : v_from * 8 + 7];
             -- Folding to what the old rule had to know makes the outcome independent of when entries are trimmed.
             for v_moved in select s.at, s.cum from paceline.spent s where s.meter = p_meter and s.part = v_from
                 and s.cum <= v_old[v_from * 8 + 4] - v_old[v_from * 8 + 2] order by s.cum desc limit 1
             loop
-                v_new[i * 8 + 5] := v_moved.cum;
-                v_new[i * 8 + 6] := v_moved.at;
+                v_new[b + 5] := v_moved.cum;
+                v_new[b + 6] := v_moved.at;
             end loop;
             select v_parts || coalesce(array_agg(i order by s.cum), '{}'),
                 v_ats || coalesce(array_agg(s.at order by s.cum), '{}'),
                 v_cums || coalesce(array_agg(s.cum order by s.cum), '{}')
                 into v_parts, v_ats, v_cums from paceline.spent s
-                where s.meter = p_meter and s.part = v_from and s.cum > v_new[i * 8 + 5];
-        elsif v_new[i * 8 + 1] = 1 then
-            v_at := paceline.last_start(v_old, v_from);
-            if v_at >= 0 then
-                v_new[i * 8 + 4] := 1;
-                v_new[i * 8 + 7] := v_at;
-                v_parts := v_parts || i;
-                v_ats := v_ats || v_at;
-                v_cums := v_cums || 1::bigint;
-            end if;
-        else
-            v_new[i * 8 + 4] := paceline.last_start(v_old, v_from);
-            v_new[i * 8 + 5] := 0;
-            v_new[i * 8 + 6] := case when v_old[v_from * 8 + 1] = 1 then 1 else v_old[v_from * 8 + 6] end;
+                where s.meter = p_meter and s.part = v_from and s.cum > v_new[b + 5];
+        elsif v_at >= 0 then
+            v_new[b + 4] := paceline.last_cost(p_meter, v_old, v_from);
+            v_new[b + 7] := v_at;
+            v_parts := v_parts || i;
+            v_ats := v_ats || v_at;
+            v_cums := v_cums || v_new[b + 4];
         end if;
     end loop;
     delete from paceline.spent where meter = p_meter;
     insert into paceline.spent (meter, part, at, cum)
         select p_meter, t.part, t.at, t.cum from unnest(v_parts, v_ats, v_cums) as t (part, at, cum);
     update paceline.meter set version = version + 1, kind = p_kind, parts = v_new, slots = paceline.slots_of(v_new),
-        reserved_by = null where id = p_meter and version >= m.version;
+        reserved_by = case when kind = p_kind then reserved_by end where id = p_meter and version >= m.version;
 end $$;

@@ -170,11 +170,13 @@ begin
     perform paceline.tell(p_space, array['*']);
 end $$;
 
-create function paceline.clear_meter(p_meter bigint) returns void language plpgsql as $$
+-- Let a key count from nothing; its hold stays.
+create function paceline.forget_starts(p_meter bigint) returns void language plpgsql as $$
 begin
     delete from paceline.spent where meter = p_meter;
-    update paceline.meter set version = version + 1, parts = paceline.new_parts(kind), hold_until = 0, hold_reason = null,
-        refusals = 0, reserved_by = null, reserved_permit = false where id = p_meter;
+    update paceline.meter m set version = m.version + 1, parts = paceline.fresh_parts(l, m.grp, m.kind),
+        reserved_by = null, reserved_permit = false
+        from paceline.lim l where m.id = p_meter and l.id = m.lim;
 end $$;
 
 create function paceline.clear(p_space int, p_now bigint, p_limit text, p_group text) returns void language plpgsql /* by index */ as $$
@@ -183,7 +185,8 @@ declare
 begin
     perform paceline.lock_queues(p_space);
     m := paceline.require_key(p_space, p_limit, coalesce(p_group, ''));
-    perform paceline.clear_meter(m.id);
+    perform paceline.forget_starts(m.id);
+    update paceline.meter set version = version + 1, hold_until = 0, hold_reason = null, refusals = 0 where id = m.id;
     perform paceline.limit_opened(p_space, m.lim, coalesce(p_group, ''));
     perform paceline.tell(p_space, array['*']);
 end $$;
@@ -322,13 +325,16 @@ end $$;
 create function paceline.waiting_under(p_space int, p_lim paceline.lim, p_group text) returns bigint
 language sql volatile as $$
     select coalesce((select sum(l.waiting) from paceline.class c join paceline.queue q on q.id = c.queue
-            join paceline.grp g on g.queue = q.id and (p_group is null or g.name = p_group)
+            join paceline.grp g on g.queue = q.id
+                and case when p_group is not null then g.name = p_group else g.name <> '' or not p_lim.by_group end
             cross join lateral (select o.waiting from paceline.lane o
                 where o.id = g.lanes[array_position(g.classes, c.id)] order by o.version desc limit 1) as l
             where q.space = p_space and p_lim.id = any (c.limits)), 0)
         + coalesce((select sum(a.number) from paceline.queue q join paceline.arrival a on a.queue = q.id and a.what = 0
             where q.space = p_space and (p_lim.queues is null or q.name = any (p_lim.queues))
-            and (p_lim.tasks is null or a.task = any (p_lim.tasks)) and (p_group is null or a.grp = p_group)), 0)
+            and (p_lim.tasks is null or a.task = any (p_lim.tasks))
+            and case when p_group is not null then a.grp = p_group
+                else coalesce(a.grp, '') <> '' or not p_lim.by_group end), 0)
 $$;
 
 -- How full a key is, and when it opens for a start of this cost.

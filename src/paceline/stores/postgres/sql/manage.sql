@@ -22,15 +22,30 @@ declare
     v_id text;
     v_job paceline.job;
     v_jobs bigint[] := '{}';
+    v_there bigint[];
+    v_queues int[];
     v_state int;
+    v_holder text;
+    v_holders jsonb := '{}';
     v_wakes text[] := '{}';
 begin
     perform paceline.expire(p_space, v_now);
-    perform paceline.lock_and_fold(coalesce((select array_agg(distinct queue) from paceline.job
-        where space = p_space and id = any (p_ids)), '{}'));
+    if p_move = 'retry' then
+        -- Before any lock: an adder that has such a key may take its time.
+        for v_job in select j.* from unnest(p_ids) with ordinality as t (id, place)
+            join paceline.job j on j.space = p_space and j.id = t.id where j.uniq is not null order by j.uniq, t.place
+        loop
+            v_holder := paceline.take_unique(v_job.queue, v_job.uniq, v_job.seq, v_job.uniq_until, v_now);
+            if v_holder <> v_job.id then v_holders := v_holders || jsonb_build_object(v_job.id, v_holder); end if;
+        end loop;
+    end if;
+    select coalesce(array_agg(seq), '{}'), coalesce(array_agg(distinct queue), '{}') into v_there, v_queues
+        from paceline.job where space = p_space and id = any (p_ids);
+    perform paceline.lock_and_fold(v_queues);
     v_now := coalesce(p_now, paceline.clock_us());
     for v_id in select t.id from unnest(p_ids) with ordinality as t (id, place) group by t.id order by min(t.place) loop
-        select * into v_job from paceline.job where space = p_space and id = v_id;
+        -- One that came after the fold is in no lane yet: this move was before it.
+        select * into v_job from paceline.job where space = p_space and id = v_id and seq = any (v_there);
         if not found then
             perform paceline.fail('not found', jsonb_build_object('error', 'not found', 'id', v_id));
         end if;
@@ -46,6 +61,10 @@ begin
             perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed', 'id', v_job.id,
                 'state', v_state, 'move', p_move));
         end if;
+        if v_holders ? v_job.id then
+            perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed', 'id', v_job.id,
+                'state', v_state, 'move', p_move, 'holder', v_holders ->> v_job.id));
+        end if;
     end loop;
     for v_job in select j.* from unnest(v_jobs) with ordinality as t (seq, place)
         join paceline.job j on j.seq = t.seq order by t.place
@@ -56,13 +75,13 @@ begin
     return v_wakes;
 end $$;
 
+-- Null when another live job has the unique key of one that is to be retried.
 create function paceline.move_one(p_job paceline.job, p_move text, p_now bigint, p_empty boolean) returns text[]
 language plpgsql as $$
 declare
     v_wakes text[] := paceline.drop_reservations(p_job.space, p_job.id, false);
     v_worker text;
     v_done paceline.done;
-    v_uniq record;
 begin
     if p_move = 'cancel' then
         update paceline.lease set cancel_asked = true where seq = p_job.seq returning worker into v_worker;
@@ -78,13 +97,13 @@ begin
             values (p_job.seq, 0, 0, 0, p_now, 0, 0) on conflict (seq) do update set due_at = excluded.due_at;
         perform paceline.arrive(p_job, p_now, p_now, true);
     elsif p_move = 'retry' then
+        if p_job.uniq is not null
+            and paceline.take_unique(p_job.queue, p_job.uniq, p_job.seq, p_job.uniq_until, p_now) <> p_job.id then
+            return null;
+        end if;
         delete from paceline.done where seq = p_job.seq returning * into v_done;
         insert into paceline.past (seq, attempts_made, crashes, returns, due_at, progress, fence, logs)
             values (p_job.seq, 0, 0, 0, p_now, 0, v_done.fence, v_done.logs);
-        if p_job.uniq is not null then
-            insert into paceline.uniq (queue, key, seq, until)
-                values (p_job.queue, p_job.uniq, p_job.seq, p_job.uniq_until) on conflict (queue, key) do nothing;
-        end if;
         perform paceline.arrive(p_job, p_now, p_now, true);
     else
         v_wakes := v_wakes || paceline.remove_jobs(p_job.space, array[p_job.seq]);
@@ -99,8 +118,10 @@ declare
     v_wakes text[] := '{}';
     v_id text;
 begin
+    -- A run that ends at this very moment may take its job along.
     select array_agg(t.seq) into v_waiting from unnest(p_seqs) as t (seq)
-        where not exists (select from paceline.lease s where s.seq = t.seq)
+        where exists (select from paceline.job j where j.seq = t.seq)
+        and not exists (select from paceline.lease s where s.seq = t.seq)
         and not exists (select from paceline.done d where d.seq = t.seq);
     if v_waiting is not null then
         perform paceline.leave_many(v_waiting);
@@ -183,41 +204,49 @@ language sql stable as $$
         where j.queue = p_queue and j.seq > p_after and j.seq <= p_upto order by j.seq limit p_most) as s
 $$;
 
-create function paceline.begin_part(p_queue int, p_upto bigint) returns paceline.part language plpgsql as $$
-declare
-    v_part paceline.part;
+-- Lock a queue and pick the jobs of a part. What came is taken in after that: whatever was picked is in its lane then,
+-- and a job that comes at this very moment, and is not yet in one, was not picked.
+create function paceline.begin_part(p_queue int, p_after bigint, p_upto bigint, p_most int, out part paceline.part,
+    out seqs bigint[]) language plpgsql as $$
 begin
-    perform paceline.lock_and_fold(array[p_queue]);
-    v_part.number := 0;
-    v_part.wakes := '{}';
-    v_part.upto := coalesce(p_upto, (select seq from paceline.job where queue = p_queue order by seq desc limit 1), 0);
-    return v_part;
+    perform from paceline.queue where id = p_queue for no key update;
+    part.number := 0;
+    part.wakes := '{}';
+    part.upto := coalesce(p_upto, (select seq from paceline.job where queue = p_queue order by seq desc limit 1), 0);
+    seqs := paceline.part_of(p_queue, p_after, part.upto, p_most);
+    part.last := seqs[p_most];
+    perform paceline.fold(p_queue);
 end $$;
 
 create function paceline.move_all(p_space int, p_now bigint, p_queue int, p_state int, p_move text, p_states int[],
     p_empty boolean, p_after bigint, p_upto bigint, p_most int) returns paceline.part language plpgsql /* by index */ as $$
 declare
-    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
-    v_now bigint := coalesce(p_now, paceline.clock_us());
+    v_begun record;
+    v_part paceline.part;
+    v_now bigint;
     v_seqs bigint[];
     v_job paceline.job;
+    v_wakes text[];
 begin
+    select * into v_begun from paceline.begin_part(p_queue, p_after, p_upto, p_most);
+    v_part := v_begun.part;
+    v_seqs := v_begun.seqs;
+    v_now := coalesce(p_now, paceline.clock_us());
     if not p_state = any (p_states) then
         perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed',
             'id', (select name from paceline.queue where id = p_queue), 'state', p_state, 'move', p_move));
     end if;
-    v_seqs := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
     for v_job in select j.* from unnest(v_seqs) as t (seq)
         cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
     loop
         if paceline.state_of(v_job, v_now) = p_state then
-            v_part.number := v_part.number + 1;
-            v_part.wakes := v_part.wakes || paceline.move_one(v_job, p_move, v_now, p_empty);
+            v_wakes := paceline.move_one(v_job, p_move, v_now, p_empty);
+            v_part.number := v_part.number + (v_wakes is not null)::int;
+            v_part.wakes := v_part.wakes || v_wakes;
         end if;
     end loop;
     v_part.wakes := array(select distinct unnest(v_part.wakes));
     perform paceline.tell(p_space, v_part.wakes);
-    v_part.last := v_seqs[p_most];
     return v_part;
 end $$;
 
@@ -225,12 +254,16 @@ end $$;
 create function paceline.drain(p_space int, p_queue int, p_after bigint, p_upto bigint, p_most int)
 returns paceline.part language plpgsql /* by index */ as $$
 declare
-    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
-    v_seqs bigint[] := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
+    v_begun record;
+    v_part paceline.part;
+    v_seqs bigint[];
 begin
-    v_part.last := v_seqs[p_most];
+    select * into v_begun from paceline.begin_part(p_queue, p_after, p_upto, p_most);
+    v_part := v_begun.part;
+    v_seqs := v_begun.seqs;
     v_seqs := array(select t.seq from unnest(v_seqs) as t (seq)
-        where not exists (select from paceline.lease s where s.seq = t.seq)
+        where exists (select from paceline.job j where j.seq = t.seq)
+        and not exists (select from paceline.lease s where s.seq = t.seq)
         and not exists (select from paceline.done d where d.seq = t.seq));
     v_part.number := cardinality(v_seqs);
     v_part.wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
@@ -241,11 +274,15 @@ end $$;
 create function paceline.clean(p_space int, p_now bigint, p_queue int, p_state int, p_older bigint, p_after bigint,
     p_upto bigint, p_most int) returns paceline.part language plpgsql /* by index */ as $$
 declare
-    v_part paceline.part := paceline.begin_part(p_queue, p_upto);
-    v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_seqs bigint[] := paceline.part_of(p_queue, p_after, v_part.upto, p_most);
+    v_begun record;
+    v_part paceline.part;
+    v_now bigint;
+    v_seqs bigint[];
 begin
-    v_part.last := v_seqs[p_most];
+    select * into v_begun from paceline.begin_part(p_queue, p_after, p_upto, p_most);
+    v_part := v_begun.part;
+    v_seqs := v_begun.seqs;
+    v_now := coalesce(p_now, paceline.clock_us());
     select coalesce(array_agg(r.seq), '{}') into v_seqs
         from (select j.seq, paceline.state_of(j, v_now) as state, j.created_at,
             coalesce(p.due_at, j.due_at) as due_at, d.finished_at from unnest(v_seqs) as t (seq)
@@ -269,8 +306,13 @@ declare
     v_lease paceline.lease;
     v_keys bigint[];
 begin
-    perform paceline.lock_and_fold(array[p_queue]);
-    select * into v_queue from paceline.queue where id = p_queue;
+    select * into v_queue from paceline.queue where id = p_queue for no key update;
+    loop
+        v_seqs := array(select seq from paceline.job where queue = p_queue);
+        perform paceline.fold(p_queue);
+        -- One that came meanwhile, and is in a lane by now, goes with the lanes.
+        exit when not exists (select seq from paceline.job where queue = p_queue except select unnest(v_seqs));
+    end loop;
     wakes := '{}';
     if not p_force and exists (select from paceline.lease where queue = p_queue) then
         perform paceline.fail('not allowed', jsonb_build_object('error', 'not allowed', 'id', v_queue.name, 'state', 3,
@@ -282,7 +324,6 @@ begin
             wakes := wakes || '*'::text;
         end if;
     end loop;
-    select coalesce(array_agg(seq), '{}') into v_seqs from paceline.job where queue = p_queue;
     number := cardinality(v_seqs);
     wakes := wakes || paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
     delete from paceline.arrival where queue = p_queue and what > 0;
@@ -298,7 +339,7 @@ begin
     v_keys := array(select k.id from paceline.lim l join paceline.key k on k.lim = l.id
         where l.space = p_space and l.queues = array[v_queue.name]);
     perform paceline.lock_keys(v_keys);
-    perform paceline.clear_meter(t.id) from unnest(v_keys) as t (id);
+    perform paceline.forget_starts(t.id) from unnest(v_keys) as t (id);
     perform paceline.tell(p_space, wakes);
 end $$;
 
@@ -349,9 +390,9 @@ begin
     v_oldest := v_now - paceline.longest_window(p_space);
     for v_queue in select * from paceline.queue where space = p_space order by id for no key update skip locked loop
         -- So many starts of a queue are kept to look at, beyond those that limits still count.
-        delete from paceline.start s where s.queue = v_queue.id and s.at < least(v_oldest, (
+        delete from paceline.start s where s.queue = v_queue.id and s.at < v_oldest and s.at < (
             select o.at from (select t.at, sum(cardinality(t.jobs)) over (order by t.at desc, t.id desc) as n
-                from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1));
+                from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1);
         -- A group whose turn has passed joins behind everyone, as a new one does.
         v_line := paceline.line_of(v_queue.id);
         v_idle := array(select g.id from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
@@ -373,7 +414,7 @@ begin
     loop
         if paceline.forgettable(m, v_now) and not exists (select from paceline.grp g
             join paceline.queue q on q.id = g.queue and q.space = p_space
-            cross join lateral paceline.lanes_of(g.id) as l join paceline.class c on c.id = l.class
+            cross join lateral paceline.lanes_of(g.lanes) as l join paceline.class c on c.id = l.class
             where g.name = m.grp and l.waiting > 0 and m.lim = any (c.grouped)) then
             delete from paceline.spent where meter = m.id;
             delete from paceline.meter where id = m.id;

@@ -38,6 +38,22 @@ begin
     return p_lim.kind;
 end $$;
 
+-- The numbers of one key that rule again when an operator's word ends: null without one, empty where nothing limits then.
+create function paceline.beneath(p_lim paceline.lim, p_grp text) returns jsonb language sql stable as $$
+    select jsonb_path_query_array(jsonb_agg(s.kind order by s.place), '$[*][*]') from (
+        select o.kind, 1 as place from (select kind from paceline.override
+            where lim = p_lim.id and grp in (p_grp, '') order by grp desc offset 1) as o
+        union all select case when p_grp <> '' and p_lim.overrides ? p_grp then p_lim.overrides -> p_grp
+            else p_lim.kind end, 2
+            where exists (select from paceline.override where lim = p_lim.id and grp in (p_grp, ''))) as s
+$$;
+
+-- The parts of a key that counted nothing.
+create function paceline.fresh_parts(p_lim paceline.lim, p_grp text, p_kind jsonb) returns bigint[] language sql stable as $$
+    select n.parts || paceline.remember(n.parts, paceline.new_parts(paceline.beneath(p_lim, p_grp)), p_grp <> '')
+    from (select paceline.new_parts(p_kind) as parts) as n
+$$;
+
 -- The key of a limit, made when first needed, and locked. Whoever holds the locks in their order may wait for it.
 create function paceline.meter_of(p_lim int, p_grp text) returns paceline.meter language plpgsql as $$
 declare
@@ -53,13 +69,14 @@ begin
             select * into m from paceline.meter where id = v_id order by version desc limit 1 for no key update;
             if found then return m; end if;
         end if;
-        select * into v_lim from paceline.lim where id = p_lim;
+        -- Whoever drops the limit waits until its new key can be seen.
+        select * into v_lim from paceline.lim where id = p_lim for key share;
         if not found then return null; end if;
         -- Somebody else who makes it is waited for; then it is there, or free again.
         insert into paceline.key (lim, grp) values (p_lim, p_grp) on conflict (lim, grp) do nothing returning id into v_id;
         continue when not found;
         v_kind := paceline.kind_of(v_lim, p_grp);
-        v_parts := paceline.new_parts(v_kind);
+        v_parts := paceline.fresh_parts(v_lim, p_grp, v_kind);
         insert into paceline.meter (id, lim, grp, kind, parts, slots, hold_until, hold_reason)
             values (v_id, p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), v_lim.held_until, v_lim.held_reason)
             returning * into m;
@@ -70,12 +87,16 @@ end $$;
 create function paceline.require_key(p_space int, p_name text, p_grp text) returns paceline.meter language plpgsql as $$
 declare
     v_lim paceline.lim := paceline.require_limit(p_space, p_name);
+    m paceline.meter;
 begin
     if not (v_lim.queues is not null and cardinality(v_lim.queues) = 0) and v_lim.by_group <> (p_grp <> '') then
         perform paceline.fail('wrong group', jsonb_build_object('error', 'wrong group', 'limit', p_name,
             'group', nullif(p_grp, ''), 'by_group', v_lim.by_group));
     end if;
-    return paceline.meter_of(v_lim.id, p_grp);
+    m := paceline.meter_of(v_lim.id, p_grp);
+    -- It was dropped at this very moment, and perhaps declared anew.
+    if m.id is null then return paceline.require_key(p_space, p_name, p_grp); end if;
+    return m;
 end $$;
 
 create function paceline.save_reservation(p_meter bigint, p_by text, p_permit boolean, p_cost bigint, p_now bigint)
@@ -150,7 +171,7 @@ end $$;
 
 -- Give the keys of a limit the numbers that hold now.
 create function paceline.renew(p_lim paceline.lim) returns void language sql as $$
-    select paceline.change_meter(m.id, paceline.kind_of(p_lim, m.grp))
+    select paceline.change_meter(m.id, paceline.kind_of(p_lim, m.grp), paceline.beneath(p_lim, m.grp))
     from (select id, grp from paceline.key where lim = p_lim.id order by grp <> '', id) as m
 $$;
 

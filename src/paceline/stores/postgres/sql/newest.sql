@@ -26,18 +26,10 @@ begin
     return m;
 end $$;
 
--- The lanes of a group.
-create function paceline.lanes_of(p_grp bigint) returns setof paceline.lane language sql stable as $$
-    select l.* from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
+-- The lanes of a group. Given by their numbers: joined to the groups once more, a plan may read all of them.
+create function paceline.lanes_of(p_lanes bigint[]) returns setof paceline.lane language sql stable as $$
+    select l.* from unnest(p_lanes) as u (id)
         cross join lateral (select * from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
-        where g.id = p_grp
-$$;
-
--- All lanes of a queue.
-create function paceline.lanes_in(p_queue int) returns setof paceline.lane language sql stable as $$
-    select l.* from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
-        cross join lateral (select * from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
-        where g.queue = p_queue
 $$;
 
 -- Keys by their numbers, in the order given.

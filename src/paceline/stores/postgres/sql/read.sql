@@ -34,11 +34,11 @@ create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] lan
 $$;
 
 create function paceline.find(p_space int, p_now bigint, p_queue text, p_state int, p_task text, p_group text,
-    p_limit int, p_after text) returns bigint[] language plpgsql /* by index */ as $$
+    p_limit int, p_after text, p_newest_first boolean) returns bigint[] language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_queue int;
-    v_after bigint := 0;
+    v_after bigint := case when p_newest_first then 9223372036854775807 else 0 end;
     v_seqs bigint[];
 begin
     select id into v_queue from paceline.queue where space = p_space and name = p_queue;
@@ -47,6 +47,13 @@ begin
         if not found then
             perform paceline.fail('not found', jsonb_build_object('error', 'not found', 'id', p_after));
         end if;
+    end if;
+    if p_newest_first then
+        return (select coalesce(array_agg(s.seq order by s.seq desc), '{}') from (
+            select j.seq from paceline.job j where j.queue = v_queue and j.seq < v_after
+                and (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
+                and (p_state is null or paceline.state_of(j, v_now) = p_state)
+            order by j.seq desc limit p_limit) as s);
     end if;
     select coalesce(array_agg(s.seq order by s.seq), '{}') into v_seqs from (
         select j.seq from paceline.job j where j.queue = v_queue and j.seq > v_after
@@ -87,7 +94,7 @@ $$;
 
 create function paceline.groups_waiting(p_queue int) returns bigint language sql volatile /* by index */ as $$
     select count(*) from (select g.name from paceline.grp g
-            where g.queue = p_queue and exists (select from paceline.lanes_of(g.id) as l where l.waiting > 0)
+            where g.queue = p_queue and exists (select from paceline.lanes_of(g.lanes) as l where l.waiting > 0)
         union select coalesce(a.grp, '') from paceline.arrival a where a.queue = p_queue and a.what = 0) as n
 $$;
 
@@ -111,6 +118,7 @@ declare
     v_cost bigint;
     v_group text;
     v_due bigint;
+    v_class int;
     v_ahead bigint := 0;
 begin
     perform paceline.expire(p_space, v_now);
@@ -133,13 +141,14 @@ begin
         select coalesce(p.due_at, v_job.due_at) into v_due from (select 1) as one
             left join paceline.past p on p.seq = v_job.seq;
         if v_due <= v_now then
+            v_class := paceline.class_to_be(v_queue, v_job.task);
             select count(*) into v_ahead from paceline.wait w join paceline.job j on j.seq = abs(w.place)
-                where w.lane in (select g.lanes[array_position(g.classes, k.class)] from paceline.task k, paceline.grp g
-                    where k.queue = v_job.queue and k.name = v_job.task and g.queue = v_job.queue
-                    and g.name = coalesce(v_job.grp, '')
-                    union select a.lane from paceline.arrival a where a.queue = v_job.queue and a.what = 0
-                    and a.grp is not distinct from v_job.grp
-                    and paceline.same_class(v_queue, a.task, v_job.task))
+                where w.lane in (select g.lanes[array_position(g.classes, v_class)] from paceline.grp g
+                    where g.queue = v_job.queue and g.name = coalesce(v_job.grp, '')
+                    union select a.lane from (select distinct o.lane, o.task from paceline.arrival o
+                        where o.queue = v_job.queue and o.what = 0 and o.grp is not distinct from v_job.grp) as a
+                    where coalesce((select k.class = v_class from paceline.task k
+                        where k.queue = v_job.queue and k.name = a.task), paceline.same_class(v_queue, a.task, v_job.task)))
                 and (w.priority, w.place) < (v_job.priority, v_job.place);
         end if;
     end if;
@@ -152,6 +161,17 @@ begin
                 and (w.tasks is null or v_job.task = any (w.tasks))),
         'groups', paceline.groups_waiting(v_queue.id),
         'queue', v_queue.name);
+end $$;
+
+-- The class of a task. One that no claim has met yet has none: its jobs will stand behind those of its like, if any.
+create function paceline.class_to_be(p_queue paceline.queue, p_task text) returns int language plpgsql stable as $$
+declare
+    v_task paceline.task;
+begin
+    select * into v_task from paceline.task where queue = p_queue.id and name = p_task;
+    return coalesce(v_task.class, (select k.id from paceline.class k where k.queue = p_queue.id
+        and k.limits = paceline.meeting(p_queue.space, p_queue.name, p_task)
+        and k.paused = coalesce(v_task.paused, false) and k.known_by = paceline.known_by(p_queue.id, p_task)));
 end $$;
 
 -- True when two tasks of a queue are in one class, or will be.
@@ -175,6 +195,7 @@ begin
     if not found then return null; end if;
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
         b := i * 8;
+        continue when m.parts[b + 1] = 5;
         v_states := v_states || jsonb_build_array(case m.parts[b + 1]
             when 1 then jsonb_build_array(m.parts[b + 4], m.parts[b + 5], m.parts[b + 6]) || coalesce((
                 select jsonb_agg(n order by s.cum, k) from paceline.spent s,
@@ -229,6 +250,16 @@ begin
     return v_answer;
 end $$;
 
+-- The end of a log: its last 1000 lines, and of these what fits 64 KiB.
+create function paceline.last_lines(p_lines text[]) returns text[] language sql immutable as $$
+    select case when cardinality(p_lines) <= 1000 and octet_length(array_to_string(p_lines, '')) <= 65536 then p_lines
+        else (
+            select coalesce(array_agg(l.line order by l.place), '{}') from (
+                select u.line, u.place, sum(octet_length(u.line)) over (order by u.place desc) as size
+                from unnest(p_lines) with ordinality as u (line, place) where u.place > cardinality(p_lines) - 1000) as l
+            where l.size <= 65536) end
+$$;
+
 -- Progress and log lines of runs that hold their fence; returns the ids of the others.
 create function paceline.note(p_space int, p_ids text[], p_fences bigint[], p_progress double precision[],
     p_messages text[], p_logs text[]) returns text[] language plpgsql /* by index */ as $$
@@ -239,7 +270,7 @@ begin
         update paceline.lease s set
             progress = coalesce(p_progress[i], s.progress),
             message = case when p_progress[i] is null then s.message else p_messages[i] end,
-            logs = case when p_logs[i] is null then s.logs else coalesce(s.logs, '{}') || p_logs[i] end
+            logs = case when p_logs[i] is null then s.logs else paceline.last_lines(coalesce(s.logs, '{}') || p_logs[i]) end
             from paceline.job j where j.space = p_space and j.id = p_ids[i] and s.seq = j.seq and s.fence = p_fences[i];
         if not found then v_lost := v_lost || p_ids[i]; end if;
     end loop;

@@ -19,7 +19,7 @@ begin
                 v_free := least(v_free, m.parts[b + 2] - m.parts[b + 4]
                     + coalesce(paceline.gone(m.id, m.parts, i, p_now), 0));
             end if;
-        elsif m.parts[b + 1] > 2 then
+        elsif m.parts[b + 1] in (3, 4) then
             if m.parts[b + 1] = 4 and m.parts[b + 3] < m.parts[b + 2] then return null; end if;
             v_free := least(v_free, case when paceline.part_opens(m.id, m.parts, i, 1) <= p_now then 1 else 0 end);
         end if;
@@ -35,10 +35,10 @@ declare
 begin
     for i in 0 .. cardinality(p_parts) / 8 - 1 loop
         b := i * 8;
-        if p_parts[b + 1] = 1 then
+        if p_parts[b + 1] in (1, 5) then
             p_parts[b + 4] := p_parts[b + 4] + p_number;
             p_parts[b + 7] := greatest(p_now, p_parts[b + 7]);
-        elsif p_parts[b + 1] > 2 then
+        elsif p_parts[b + 1] in (3, 4) then
             p_parts := paceline.part_charge(0, p_parts, i, 1, p_now);
         end if;
     end loop;
@@ -52,7 +52,7 @@ begin
         select m.id, i, greatest(p_now, m.parts[i * 8 + 7]), m.parts[i * 8 + 4] + t.number
         from unnest(p_meters, p_numbers) as t (id, number)
         cross join lateral (select * from paceline.meter o where o.id = t.id order by o.version desc limit 1) as m
-        cross join lateral generate_series(0, cardinality(m.parts) / 8 - 1) as i where m.parts[i * 8 + 1] = 1
+        cross join lateral generate_series(0, cardinality(m.parts) / 8 - 1) as i where m.parts[i * 8 + 1] in (1, 5)
         on conflict (meter, part, at) do update set cum = excluded.cum;
     update paceline.meter m set version = m.version + 1, parts = paceline.charged(m.parts, n.number, p_now),
         in_flight = m.in_flight + n.number, seen_at = p_now
@@ -70,7 +70,7 @@ begin
     for m in select * from paceline.meters(p_meters) as k where k.grp = '' loop
         v_parts := m.parts;
         for i in 0 .. cardinality(v_parts) / 8 - 1 loop
-            if v_parts[i * 8 + 1] = 1 then v_parts := paceline.trim_spent(m.id, v_parts, i, p_now, 2); end if;
+            if v_parts[i * 8 + 1] in (1, 5) then v_parts := paceline.trim_spent(m.id, v_parts, i, p_now, 2); end if;
         end loop;
         if v_parts <> m.parts then
             update paceline.meter set version = version + 1, parts = v_parts where id = m.id and version >= m.version;
@@ -138,9 +138,9 @@ declare
     v_turn bigint;
 begin
     if v_number <= 0 then return; end if;
-    select e.id, e.row, e.turn, e.filed, e.waiting, e.head_priority, e.head_place, k.id as class, k.shared, k.grouped <> '{}'
-            or e.several as unusual, n.row as line, n.virtual_time, n.filings, n.low_class, count(*) over () as lanes
-        into v_lane
+    select s.*, count(*) over () as lanes into v_lane from (
+        select e.id, e.row, e.turn, e.filed, e.waiting, e.head_priority, e.head_place, k.id as class, k.shared,
+            k.grouped <> '{}' or e.several as unusual, n.row as line, n.virtual_time, n.filings, n.low_class
         from (select o.ctid as row, o.* from paceline.line o where o.queue = p_queue order by o.version desc limit 1) as n
         cross join lateral (select o.*, array_position(n.low_class, o.id) as low from paceline.class o
             where o.queue = p_queue and not o.paused and (p_known is null or p_known = any (o.known_by)) offset 0) as k
@@ -148,7 +148,7 @@ begin
                 where g.id = u.grp) as several from paceline.lane u
             where u.class = k.id and u.state = 1 and u.waiting > 0
                 and (u.turn, u.filed) >= (coalesce(n.low_turn[k.low], 0), coalesce(n.low_filed[k.low], 0))
-            order by u.turn, u.filed limit 2) as e limit 1;
+            order by u.turn, u.filed limit 2) as e limit 2) as s limit 1;
     if v_lane.id is null then
         c.active := '{}';
         return;
@@ -205,14 +205,18 @@ declare
     v_left int;
     v_rounds int := 0;
     v_more boolean; -- what was loaded is used up, and there is more
+    v_most int; -- lanes that are loaded: the first ones, by turn and head
+    -- the first lane that is not loaded, and the next group behind its own
+    v_edge_grp bigint; v_edge_turn bigint; v_edge_filed bigint; v_edge_priority bigint; v_edge_place bigint; v_edge_g int;
+    v_behind_turn bigint; v_behind_filed bigint;
     v_vt bigint[];
     v_filings bigint[];
     -- classes
-    nk int; k_low_turn bigint[]; k_low_filed bigint[]; v_open_turn bigint[]; v_open_filed bigint[];
+    nk int; v_loaded int[]; k_low_turn bigint[]; k_low_filed bigint[]; v_open_turn bigint[]; v_open_filed bigint[];
     v_mark int[]; v_mark_turn bigint[]; v_mark_filed bigint[]; k_id int[]; k_place int[]; k_grouped boolean[]; k_head int[]; k_tail int[]; k_last int[]; k_from int[];
     k_to int[]; v_pair_k int[]; v_pair_lim int[]; km int[]; v_open int[]; v_open_k int[];
     -- keys
-    m_id bigint[]; m_lim int[]; m_free bigint[]; m_taken bigint[]; v_shared int;
+    m_id bigint[]; m_free bigint[]; m_taken bigint[];
     -- lanes
     nl int; l_id bigint[]; l_k int[]; l_grp bigint[]; l_name text[]; l_turn bigint[]; l_filed bigint[]; l_waiting int[];
     l_priority bigint[]; l_place bigint[]; l_g int[]; l_n int[]; l_next int[]; l_sibling int[]; l_same int[]; l_state int[]; l_from int[];
@@ -247,26 +251,24 @@ begin
         nk := coalesce(cardinality(k_id), 0);
         exit when nk = 0;
         -- Shared keys: how many starts each admits now.
-        select array_agg(s.k), array_agg(s.lim) into v_pair_k, v_pair_lim from (select t.k, u.lim
+        select array_agg(s.k), array_agg(s.lim), array_agg(s.m) into v_pair_k, v_pair_lim, km
+            from (select t.k, u.lim, dense_rank() over (order by u.lim) as m
             from unnest(k_id) with ordinality as t (id, k) join paceline.class d on d.id = t.id,
             unnest(d.shared) as u (lim) order by t.k) as s;
-        m_id := '{}'; m_lim := '{}'; m_free := '{}'; m_taken := '{}'; km := '{}';
+        m_id := '{}'; m_free := '{}'; m_taken := '{}';
         if v_pair_k is not null then
-            select array_agg(m.id), array_agg(m.lim), array_agg(paceline.admits(m, c.now)),
-                array_agg(0) into m_id, m_lim, m_free, m_taken
-                from paceline.keys_of(array(select distinct unnest(v_pair_lim)), '') as m;
+            select array_agg(m.id order by m.lim), array_agg(paceline.admits(m, c.now) order by m.lim), array_agg(0)
+                into m_id, m_free, m_taken from paceline.keys_of(array(select distinct unnest(v_pair_lim)), '') as m;
             if array_position(m_free, null) is not null then
                 unusual := true;
                 exit;
             end if;
         end if;
-        v_shared := cardinality(m_id);
         k_from := array_fill(1, array[nk]); k_to := array_fill(0, array[nk]);
         for x in 1 .. coalesce(cardinality(v_pair_k), 0) loop
             k := v_pair_k[x];
             if k_to[k] = 0 then k_from[k] := x; end if;
             k_to[k] := x;
-            km := km || array_position(m_lim, v_pair_lim[x]);
         end loop;
         v_open := '{}'; v_open_k := '{}'; v_open_turn := '{}'; v_open_filed := '{}';
         for k in 1 .. nk loop
@@ -277,24 +279,53 @@ begin
                 v_open_turn := v_open_turn || k_low_turn[k]; v_open_filed := v_open_filed || k_low_filed[k];
             end if;
         end loop;
-        -- The next lanes of each open class by turn.
-        select array_agg(s.id), array_agg(s.k), array_agg(s.grp), array_agg(s.name), array_agg(s.turn),
-            array_agg(s.filed), array_agg(s.waiting), array_agg(s.head_priority), array_agg(s.head_place),
-            array_agg(s.g), array_agg(s.n), array_agg(s.row), array_agg(s.several) into l_id, l_k, l_grp, l_name, l_turn,
-            l_filed, l_waiting, l_priority, l_place, l_g, l_n, l_row, l_several
-            from (select e.*, r.name, cardinality(r.lanes) > 1 as several, t.k, dense_rank() over (order by e.grp) as g, dense_rank() over (order by r.name) as n
+        -- The next lanes of each open class by turn; of many classes those that may come to their turn in this claim. Turns
+        -- of two queues say nothing about each other: then all are loaded.
+        v_most := case when cardinality(p_queues) = 1 and cardinality(v_open) > 16 then
+            least((8 * v_left + 64) * 4 ^ least(v_rounds - 1, 8), 1000000000) end;
+        with found as materialized (
+            select e.*, t.k, coalesce(h.priority, e.head_priority) as priority, coalesce(h.place, e.head_place) as place,
+                row_number() over (order by e.turn, e.filed, coalesce(h.priority, e.head_priority),
+                    coalesce(h.place, e.head_place)) as rank,
+                row_number() over (partition by t.k order by e.turn, e.filed) as nth
                 from unnest(v_open, v_open_k, v_open_turn, v_open_filed) as t (id, k, low_turn, low_filed)
                 cross join lateral (select u.*, u.ctid as row from paceline.lane u
                     where u.class = t.id and u.state = 1 and u.waiting > 0
                     and (u.turn, u.filed) >= (t.low_turn, t.low_filed)
                     order by u.turn, u.filed limit v_left + (v_rounds - 1) * 16) as e
-                cross join lateral (select * from paceline.grp o where o.id = e.grp limit 1) as r order by t.k, e.turn, e.filed) as s;
+                -- What a lane says of its head is a bound: of many lanes the heads themselves say which ones come first.
+                left join lateral (select w.priority, w.place from paceline.wait w where v_most is not null
+                    and w.lane = e.id and (w.priority, w.place) >= (e.head_priority, e.head_place)
+                    order by w.priority, w.place limit 1) as h on true
+        ), loaded as (
+            select array_agg(s.id) as id, array_agg(s.k) as k, array_agg(s.grp) as grp, array_agg(s.name) as name,
+                array_agg(s.turn) as turn, array_agg(s.filed) as filed, array_agg(s.waiting) as waiting,
+                array_agg(s.head_priority) as priority, array_agg(s.head_place) as place, array_agg(s.g) as g,
+                array_agg(s.n) as n, array_agg(s.row) as row, array_agg(s.several) as several
+                from (select e.*, r.name, cardinality(r.lanes) > 1 as several, dense_rank() over (order by e.grp) as g,
+                        dense_rank() over (order by r.name) as n from found e
+                    cross join lateral (select * from paceline.grp o where o.id = e.grp limit 1) as r
+                    where v_most is null or e.rank <= v_most order by e.k, e.turn, e.filed) as s
+        ), marks as (
+            select array_agg(e.k) as k, array_agg(e.turn) as turn, array_agg(e.filed) as filed from found e where e.nth = 1
+        ), edge as (
+            select e.grp, e.turn, e.filed, e.priority, e.place from found e where e.rank = v_most + 1
+        )
+        select l.id, l.k, l.grp, l.name, l.turn, l.filed, l.waiting, l.priority, l.place, l.g, l.n, l.row, l.several,
+            m.k, m.turn, m.filed, d.grp, d.turn, d.filed, d.priority, d.place, b.turn, b.filed
+            into l_id, l_k, l_grp, l_name, l_turn, l_filed, l_waiting, l_priority, l_place, l_g, l_n, l_row, l_several,
+            v_mark, v_mark_turn, v_mark_filed, v_edge_grp, v_edge_turn, v_edge_filed, v_edge_priority, v_edge_place,
+            v_behind_turn, v_behind_filed
+            from loaded l cross join marks m left join edge d on true
+            left join lateral (select e.turn, e.filed from found e where (e.turn, e.filed) > (d.turn, d.filed)
+                order by e.rank limit 1) as b on true;
         nl := coalesce(cardinality(l_id), 0);
         k_head := array_fill(0, array[nk]); k_tail := k_head; k_last := k_head;
         l_edge_turn := array_fill(null::bigint, array[nk]); l_edge_filed := l_edge_turn; l_state := '{}';
-        v_mark := '{}'; v_mark_turn := '{}'; v_mark_filed := '{}';
+        v_loaded := '{}';
         if nl > 0 then
-            l_next := array_fill(0, array[nl]); l_sibling := l_next; l_state := array_fill(1, array[nl]);
+            -- A lane is ready when it has a job: one that only counts some hides nobody.
+            l_next := array_fill(0, array[nl]); l_sibling := l_next; l_state := array_fill(0, array[nl]);
             l_from := array_fill(1, array[nl]); l_to := l_next; lm := '{}'; l_job := l_next; l_last_job := l_next;
             l_started := l_next;
             select max(t.g) into ng from unnest(l_g) as t (g);
@@ -304,8 +335,7 @@ begin
                 k := l_k[l]; g := l_g[l];
                 if k_head[k] = 0 then
                     k_head[k] := l;
-                    v_mark := v_mark || k; v_mark_turn := v_mark_turn || l_turn[l];
-                    v_mark_filed := v_mark_filed || l_filed[l];
+                    v_loaded := v_loaded || k;
                 else
                     l_next[k_tail[k]] := l;
                 end if;
@@ -313,6 +343,7 @@ begin
                 l_sibling[l] := g_first[g]; g_first[g] := l; l_same[l] := n_first[l_n[l]]; n_first[l_n[l]] := l;
                 g_id[g] := l_grp[l]; g_turn[g] := l_turn[l]; g_filed[g] := l_filed[l];
             end loop;
+            v_edge_g := array_position(g_id, v_edge_grp);
             -- A class that has more lanes than were loaded is known up to the last of them.
             for k in 1 .. nk loop
                 if k_last[k] >= v_left + (v_rounds - 1) * 16 then
@@ -326,9 +357,9 @@ begin
                 cross join lateral (select u.priority, u.place, u.again, u.big, u.ctid from paceline.wait u
                     where u.lane = t.id and (u.priority, u.place) >= (t.priority, t.place)
                     order by u.priority, u.place limit v_each) as w;
-            for x in 1 .. cardinality(j_lane) loop
+            for x in 1 .. coalesce(cardinality(j_lane), 0) loop
                 l := j_lane[x];
-                if l_job[l] = 0 then l_job[l] := x; end if;
+                if l_job[l] = 0 then l_job[l] := x; l_state[l] := 1; end if;
                 l_last_job[l] := x;
             end loop;
             if true = any (k_grouped) then
@@ -366,7 +397,7 @@ begin
             if c.turn > cardinality(c.active) then c.turn := 1; end if;
             q := c.active[c.turn];
             v_best := 0;
-            for k in 1 .. nk loop
+            foreach k in array v_loaded loop
                 continue when k_place[k] <> q;
                 v_closed := false;
                 for x in k_from[k] .. k_to[k] loop
@@ -389,7 +420,7 @@ begin
                     v_more := true;
                     exit turns;
                 end if;
-                if l_job[l] = 0 or l_job[l] > l_last_job[l] then v_more := true; exit turns; end if;
+                if l_job[l] > l_last_job[l] then v_more := true; exit turns; end if;
                 if v_best = 0 or l_turn[l] < l_turn[v_best] then
                     v_best := l;
                 elsif l_turn[l] = l_turn[v_best] then
@@ -401,6 +432,18 @@ begin
                     end if;
                 end if;
             end loop;
+            if v_edge_grp is not null then
+                -- Lanes that are not loaded: some of one group, from a head on, and all of the groups behind it.
+                if v_best = 0 then v_more := true; exit; end if;
+                if v_edge_g is not null then v_edge_turn := g_turn[v_edge_g]; v_edge_filed := g_filed[v_edge_g]; end if;
+                if (l_turn[v_best], l_filed[v_best]) > (v_behind_turn, v_behind_filed)
+                    or (l_turn[v_best], l_filed[v_best]) > (v_edge_turn, v_edge_filed)
+                    or (l_grp[v_best] = v_edge_grp and (j_priority[l_job[v_best]], j_place[l_job[v_best]])
+                        > (v_edge_priority, v_edge_place)) then
+                    v_more := true;
+                    exit;
+                end if;
+            end if;
             if v_best = 0 then
                 c.active := array_remove(c.active, q);
                 continue;
@@ -489,7 +532,7 @@ begin
             end loop;
             if v_ids <> '{}' then
                 perform paceline.charge_many(v_ids, v_pair_k::bigint[], c.now);
-                perform paceline.trim_shared(m_id[1:v_shared], c.now);
+                perform paceline.trim_shared(v_ids, c.now);
             end if;
             w_row := '{}'; w_turn := '{}'; w_filed := '{}'; w_started := '{}'; w_priority := '{}'; w_place := '{}';
             v_ids := '{}';
@@ -552,7 +595,7 @@ begin
             select m.id, m.lim, m.grp, k.kind, n.parts, paceline.slots_of(n.parts), l.held_until, l.held_reason from made m
             cross join lateral (select * from paceline.lim o where o.id = m.lim limit 1) as l
             cross join lateral (select paceline.kind_of(l, m.grp) as kind offset 0) as k
-            cross join lateral (select paceline.new_parts(k.kind) as parts offset 0) as n;
+            cross join lateral (select paceline.fresh_parts(l, m.grp, k.kind) as parts offset 0) as n;
     end loop;
     perform from (select unnest(v_ids) as id order by 1) as s
         cross join lateral (select from paceline.meter o where o.id = s.id order by o.version desc limit 1
@@ -606,9 +649,15 @@ begin
         v_number := cardinality(array_positions(v_queues, p_queues[i]));
         continue when v_number = 0;
         v_line := paceline.line_of(p_queues[i]);
-        for x in 1 .. cardinality(p_mark) loop
-            if k_place[p_mark[x]] = i then v_line := paceline.marked(v_line, k_id[p_mark[x]], p_mark_turn[x], p_mark_filed[x]); end if;
-        end loop;
+        -- Marks take the place of earlier ones of their class.
+        select array_agg(s.class), array_agg(s.turn), array_agg(s.filed)
+            into v_line.low_class, v_line.low_turn, v_line.low_filed from (
+            select distinct on (t.class) t.class, t.turn, t.filed from (
+                select k_id[u.k], u.turn, u.filed, 0 from unnest(p_mark, p_mark_turn, p_mark_filed) as u (k, turn, filed)
+                    where k_place[u.k] = i
+                union all
+                select *, 1 from unnest(v_line.low_class, v_line.low_turn, v_line.low_filed)) as t (class, turn, filed, old)
+            order by t.class, t.old) as s;
         update paceline.line set version = version + 1, virtual_time = p_vt[i], filings = p_filings[i],
             waiting = waiting - v_number, seen_at = greatest(seen_at, c.now), lease_from = least(lease_from, c.now + c.lease),
             open_from = greatest(open_from, c.opened), low_class = v_line.low_class, low_turn = v_line.low_turn,

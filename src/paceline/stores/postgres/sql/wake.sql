@@ -24,6 +24,7 @@ begin
 end $$;
 
 -- Tell all processes that listen: q a queue has something, e a queue is empty, w a worker's lease, j a job ended, * all.
+-- A job that the store failed (f) is only for whoever asked.
 -- Nothing is sent when nobody sleeps, but for what concerns a worker that runs jobs. Whoever cannot know who will sleep
 -- when the transaction ends tells in any case: in a caller's transaction (`p_late`), or with an old snapshot.
 create function paceline.tell(p_space int, p_words text[], p_late boolean default false) returns void
@@ -40,7 +41,8 @@ begin
     end if;
     select string_agg(distinct case when left(w, 1) in ('q', 'e') then left(w, 1) || (
         select q.name from paceline.queue q where q.id = substr(w, 2)::int) else w end, chr(10))
-        into v_text from unnest(p_words) as t (w);
+        into v_text from unnest(p_words) as t (w) where left(w, 1) <> 'f';
+    if v_text is null then return; end if;
     if octet_length(v_text) > 7000 then v_text := '*'; end if;
     perform pg_notify('paceline.ears', p_space || chr(10) || pg_backend_pid() || chr(10) || v_text);
 end $$;

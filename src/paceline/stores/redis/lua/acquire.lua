@@ -50,7 +50,7 @@ local function refused(keys, till)
   if args.waker then
     wakes.sleep(args.waker, { '' })
   end
-  return { pack({ false, now, till, false, head.charges }) }
+  return { pack({ false, now, till, false, head.charges, runs.failed }) }
 end
 
 local function work()
@@ -86,7 +86,7 @@ local function work()
     for _, pair in ipairs(keys) do
       meters.count(pair[1], pair[2])
     end
-    return { pack({ true, now, 0, false, head.charges }) }
+    return { pack({ true, now, 0, false, head.charges, runs.failed }) }
   end
   local flat, seen = {}, {}
   for _, pair in ipairs(keys) do
@@ -106,6 +106,6 @@ local function work()
     runs.free(old[2])
   end
   runs.add_permit(args.permit, flat, now + args.lease)
-  return { pack({ true, now, 0, true, head.charges }) }
+  return { pack({ true, now, 0, true, head.charges, runs.failed }) }
 end
 step('acquire', work)

@@ -74,6 +74,7 @@ local function encode_head()
     head.pruned_steps,
     head.prune_due,
     head.is_newborn or false,
+    head.born or false,
   })
 end
 
@@ -86,7 +87,7 @@ local function decode_head(blob)
   found.latest, found.orders, found.fences, found.epochs, found.charges = said[1], said[2], said[3], said[4], said[5]
   found.next_expiry, found.longest, found.guard = said[6], said[7], said[8]
   found.run_id, found.steps, found.pruned_steps, found.prune_due = said[10] or nil, said[11], said[12], said[13]
-  found.is_newborn = said[14] or nil
+  found.is_newborn, found.born = said[14] or nil, said[15] or nil
   if said[9] then
     for name, value in pairs(said[9]) do
       found[name] = value
@@ -100,6 +101,15 @@ local function empty(before)
   return before and next(before) == nil and before or {}
 end
 
+-- A namespace that knows nothing begins a life: its name is the instant, on a clock that no test moves. Fences count on
+-- from there, so that one that was given out in a life before, and forgotten with it, proves nothing. (Tests that move
+-- the clock compare fences with those of other stores.)
+local function begin_life()
+  local time = call('TIME')
+  head.born = time[1] * 1000000 + time[2]
+  head.fences = args.now and 0 or floor(head.born / 1000)
+end
+
 -- The head as the last step left it: as long as its text is the same it need not be read anew.
 local kept_head, kept_text, kept_key
 
@@ -109,6 +119,9 @@ local function read_head()
     head = kept_head
   else
     head = decode_head(text)
+    if not text then
+      begin_life()
+    end
   end
   kept_text = nil -- until this step has ended well
 end
@@ -217,22 +230,24 @@ local function read_many(command, key, list)
 end
 
 -- Definitions change rarely and are read in every step: what was decoded once is used again while its text is the same.
--- Whoever changes one forgets them all, and so does a step that fails.
-local decoded, decoded_number = {}, 0
+-- Whoever changes one forgets them all, and so does a step that fails. Many limits push no queue out.
+local MOST_DECODED = 1000
+local decoded
 
 local function forget_decoded()
-  decoded, decoded_number = {}, 0
+  decoded = { queue = { number = 0, by_key = {} }, limit = { number = 0, by_key = {} } }
 end
+forget_decoded()
 
 local function decode_once(what, name, blob)
-  local key = prefix .. what .. SEP .. name
-  local found = decoded[key]
+  local kept, key = decoded[what], prefix .. name
+  local found = kept.by_key[key]
   if not found or found[1] ~= blob then
-    if decoded_number > 1000 then
-      forget_decoded()
+    if kept.number >= MOST_DECODED then
+      kept.number, kept.by_key = 0, {}
     end
     found = { blob, unpack_one(blob) }
-    decoded[key], decoded_number = found, decoded_number + 1
+    kept.by_key[key], kept.number = found, kept.number + 1
   end
   return found[2]
 end
@@ -241,4 +256,4 @@ end
 local savers = {}
 
 -- The parts of a step, each in a file of its own; they call one another.
-local limits, meters, rows, lanes, lines, runs, wakes = {}, {}, {}, {}, {}, {}, {}
+local limits, meters, rows, lanes, turns, lines, runs, wakes = {}, {}, {}, {}, {}, {}, {}, {}

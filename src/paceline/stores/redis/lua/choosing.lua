@@ -1,7 +1,7 @@
 -- The choice of the next job to start: whose turn it is, and whether all limits of the head of its lane admit it.
 local choosing
 local function begin_choosing()
-  choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {} }
+  choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {}, stuck = {} }
 end
 
 -- The classes of a queue whose jobs this worker can run and that are not paused.
@@ -80,25 +80,52 @@ local function misfit(keys)
   end
 end
 
--- Whether this job starts: true, false (stop here), or nil (refused: it was filed where it belongs).
-local function consider(lane, row)
-  local private = rows.cost_under(row.cost, '')
-  if args.most and private > args.most then
-    choosing.skipped[#choosing.skipped + 1] = lane
-    lanes.file_until(lane, NEVER)
-    choosing.budget = choosing.budget - 1
-    return nil
-  end
-  if choosing.room and private > choosing.room then
-    choosing.needs_room = private
-    return false
-  end
-  local keys = lanes.keys_for(lane, row)
+-- Pass over a lane whose head can never start at this worker, for this claim.
+local function skip(lane)
+  choosing.skipped[#choosing.skipped + 1] = lane
+  lanes.file_until(lane, NEVER)
+  choosing.budget = choosing.budget - 1
+  return nil
+end
+
+-- The limits that only the worker brings along, with what the job takes from each.
+local function brought(row, keys)
+  local found = {}
   for _, meter in ipairs(choosing.also) do
-    if meters.opens_at(meter, rows.cost_under(row.cost, meter.name)) > now then
-      return false
+    local met = false
+    for _, pair in ipairs(keys) do
+      met = met or pair[1] == meter
+    end
+    if not met then
+      found[#found + 1] = { meter, rows.cost_under(row.cost, meter.name) }
     end
   end
+  return found
+end
+
+-- Whether the limits that only the worker brings along admit a job; those it meets itself decide as its own.
+local function consider_brought(lane, row, keys)
+  local till = 0
+  for _, pair in ipairs(brought(row, keys)) do
+    local meter, cost = pair[1], pair[2]
+    if cost > meters.most(meter) then
+      return skip(lane)
+    end
+    till = max(till, meters.opens_at(meter, cost))
+    if meter.reserved_by and meter.reserved_by ~= row.id then
+      till = max(till, meter.reserved_until)
+    end
+  end
+  if till > now then
+    choosing.stuck[lane.line.name] = till
+    return false
+  end
+  return true
+end
+
+-- Whether this job starts: true, false (stop here), or nil (refused: it was filed where it belongs).
+local function consider(lane, row)
+  local keys = lanes.keys_for(lane, row)
   local closed_until = lanes.opens_at(lane, 1)
   if #head.reserved > 0 then
     for _, meter in ipairs(lanes.meters(lane)) do
@@ -108,10 +135,18 @@ local function consider(lane, row)
     end
   end
   if closed_until > now then
-    -- Its group may start nothing at all now, whatever it costs.
+    -- Its group may start nothing at all now, whatever it costs and whoever asks.
     choosing.budget = choosing.budget - 1
     lanes.file_until(lane, closed_until)
     return nil
+  end
+  local private = rows.cost_under(row.cost, '')
+  if args.most and private > args.most then
+    return skip(lane)
+  end
+  if choosing.room and private > choosing.room then
+    choosing.needs_room = private
+    return false
   end
   if row.cost ~= 1 then
     local meter, cost = misfit(keys)
@@ -120,6 +155,12 @@ local function consider(lane, row)
       choosing.misfits[#choosing.misfits + 1] = { row, meter.name, cost, meters.most(meter) }
       choosing.budget = choosing.budget - 1
       return nil
+    end
+  end
+  if #choosing.also > 0 then
+    local verdict = consider_brought(lane, row, keys)
+    if not verdict then
+      return verdict
     end
   end
   if opens_at(keys) <= now then
@@ -136,18 +177,11 @@ local function choose(line)
     return nil
   end
   local plain = not choosing.room and #choosing.also == 0
+  if not line.race then
+    turns.begin(line, visible(line))
+  end
   while choosing.budget > 0 do
-    local best
-    for _, cls in ipairs(visible(line)) do
-      if cls.waiting > 0 then
-        local lane = lanes.first_ready(line, cls)
-        if lane and (not best or lanes.goes_before(lane, best)) then
-          if #cls.shared == 0 or lines.opens_at(cls) <= now then
-            best = lane
-          end
-        end
-      end
-    end
+    local best = turns.next(line)
     if not best then
       return nil
     end
@@ -156,6 +190,9 @@ local function choose(line)
       return row, best
     end
     local verdict = consider(best, row)
+    if not verdict and best.state == READY and best.jobs > 0 then
+      turns.enter(best)
+    end
     if verdict ~= nil then
       return verdict and row or nil, best
     end
@@ -185,14 +222,8 @@ local function charge(row, meter, cost, flat)
 end
 
 local function charge_also(row, keys, flat)
-  for _, meter in ipairs(choosing.also) do
-    local met = false
-    for _, pair in ipairs(keys) do
-      met = met or pair[1] == meter
-    end
-    if not met then
-      charge(row, meter, rows.cost_under(row.cost, meter.name), flat)
-    end
+  for _, pair in ipairs(brought(row, keys)) do
+    charge(row, pair[1], pair[2], flat)
   end
 end
 
@@ -216,10 +247,8 @@ local function start(line, lane, row)
   line.counts[1], line.counts[3] = line.counts[1] - 1, line.counts[3] + 1
   line.started = line.started or {}
   line.started[#line.started + 1] = pack({ row.id, now, row.task, row.group or false, row.cost })
-  for _, other in pairs(group.lanes) do
-    if other.jobs > 0 and other.state == READY then
-      lanes.make_ready(other)
-    end
+  if lane.jobs > 0 and lane.state == READY then
+    lanes.make_ready(lane)
   end
   for _, meter in ipairs(lanes.meters(lane)) do
     file_full(meter)
@@ -245,6 +274,7 @@ local function fail_misfits()
     )
     row.more_dirty = true
     runs.end_job(row, 5)
+    runs.note_failed(row)
   end
   choosing.misfits = {}
 end
@@ -393,13 +423,10 @@ local function next_at(line)
         for _, meter in ipairs(lines.shared(cls)) do
           await(meter, line.name)
         end
-      elseif lanes.first_ready(line, cls) then
+      elseif turns.has_ready(line, cls) then
         at = min(at, shared)
       else
-        local blocked = lanes.next_blocked(line, cls)
-        if blocked then
-          at = min(at, max(shared, blocked))
-        end
+        at = min(at, max(shared, lanes.next_blocked(line, cls)))
       end
     end
   end
@@ -409,8 +436,11 @@ end
 -- When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends.
 local function ask_again_at(asked, idle)
   local at = min(runs.next_lease_end(), head.next_expiry)
-  local also = also_opens_at()
-  if also >= NEVER then
+  local also, stuck = also_opens_at(), 0
+  for _, till in pairs(choosing.stuck) do
+    stuck = max(stuck, till)
+  end
+  if max(also, stuck) >= NEVER then
     for _, meter in ipairs(choosing.also) do
       for _, line in ipairs(asked) do
         await(meter, line.name)
@@ -422,7 +452,7 @@ local function ask_again_at(asked, idle)
   end
   lanes.save()
   for _, line in ipairs(asked) do
-    at = min(at, max(next_at(line), also))
+    at = min(at, max(next_at(line), also, choosing.stuck[line.name] or 0))
   end
   -- Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
   return max(at, now)
@@ -430,10 +460,12 @@ end
 
 -- Work is left that this claim had no slots for: one more sleeper may look.
 local function pass_on(asked)
+  lanes.save()
   for _, line in ipairs(asked) do
     for _, cls in pairs(line.classes) do
-      if cls.waiting > 0 and lanes.first_ready(line, cls) then
+      if cls.waiting > 0 and turns.has_ready(line, cls) then
         wakes.queue(line.name)
+        break
       end
     end
   end

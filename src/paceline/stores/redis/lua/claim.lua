@@ -7,7 +7,7 @@ local function give(started, lost, again, guard)
     ids[place] = row.id
   end
   rows.load_more(ids)
-  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges, head.steps })
+  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges, head.steps, runs.failed })
   for _, row in ipairs(started) do
     rows.give_last(row, answer)
   end
@@ -59,6 +59,25 @@ local function log_starts(line)
   end
 end
 
+-- Dead leases, delayed jobs that are due, blocked lanes whose time has come: each at most so many. A bound of its own for
+-- each, and for each queue: however many of one kind there are, all others still start. Returns whether anything moved,
+-- and whether more of it is left.
+local function let_time_pass(asked, most)
+  local number = runs.take_back(most)
+  local moved, is_busy = number > 0, number >= most
+  for _, line in ipairs(asked) do
+    local promoted, opened = lines.promote_due(line, most), 0
+    for _, cls in pairs(line.classes) do
+      if cls.blocked_from <= now then
+        opened = opened + lanes.unblock_due(line, cls, most - opened)
+      end
+    end
+    moved = moved or promoted + opened > 0
+    is_busy = is_busy or promoted >= most or opened >= most
+  end
+  return moved, is_busy
+end
+
 local function work()
   begin_choosing()
   if head.woken and args.waker then
@@ -80,19 +99,9 @@ local function work()
       head.steps = head.steps + 1
     end
   end
-  local budget = 2 * args.slots + 64
-  budget = budget - runs.take_back(budget)
-  for _, line in ipairs(asked) do
-    budget = budget - lines.promote_due(line, budget)
-  end
-  for _, line in ipairs(asked) do
-    for _, cls in pairs(line.classes) do
-      if cls.waiting > 0 then
-        budget = budget - lanes.unblock_due(line, cls, budget)
-      end
-    end
-  end
-  choosing.budget = budget
+  local most = 2 * args.slots + 64
+  local moved, is_busy = let_time_pass(asked, most)
+  choosing.budget = most
   if #head.reserved > 0 then
     serve_reserved()
   end
@@ -106,11 +115,11 @@ local function work()
       log_starts(line)
     end
   end
-  if #choosing.started > 0 or args.finishes or choosing.budget < 2 * args.slots + 64 then
+  if #choosing.started > 0 or args.finishes or moved or choosing.budget < most then
     head.steps = head.steps + 1
   end
   local idle = #choosing.started < args.slots
-  local again = choosing.budget <= 0 and now or ask_again_at(asked, idle)
+  local again = (is_busy or choosing.budget <= 0) and now or ask_again_at(asked, idle)
   for _, lane in ipairs(choosing.skipped) do
     lanes.unpark(lane)
   end
@@ -126,4 +135,4 @@ local function work()
   end
   return give(choosing.started, lost, again, head.guard)
 end
-step('claim', work, EVEN_WHEN_FULL, true)
+step('claim', work, true)

@@ -5,4 +5,4 @@ local function work()
   end
   return { pack(counts_of(lines.get(args.queue))) }
 end
-step('counts', work, EVEN_WHEN_FULL, true)
+step('counts', work, true)

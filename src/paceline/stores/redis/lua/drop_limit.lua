@@ -6,4 +6,4 @@ local function work()
   end
   return { pack(dropped) }
 end
-step('drop_limit', work, EVEN_WHEN_FULL)
+step('drop_limit', work)

@@ -32,4 +32,4 @@ local function work()
   end
   return { pack({ lost, cancel }) }
 end
-step('extend', work, EVEN_WHEN_FULL, true)
+step('extend', work, true)

@@ -1,4 +1,4 @@
--- A page of jobs in the order they were added; a long search is cut into stretches.
+-- A page of jobs in the order they were added or backwards; a long search is cut into stretches.
 local function work()
   local from, answer, found = args.from, { '' }, 0
   if args.after then
@@ -11,7 +11,7 @@ local function work()
   local searched, next_from = 0, from
   while next_from and found < args.limit and searched < args.most do
     local ids
-    ids, next_from = stretch(args.queue, next_from, 200)
+    ids, next_from = stretch(args.queue, next_from, 200, args.newest_first)
     searched = searched + #ids
     for _, id in ipairs(ids) do
       local row = rows.held[id]
@@ -31,4 +31,4 @@ local function work()
   answer[1] = pack({ now, found < args.limit and next_from })
   return answer
 end
-step('find', work, EVEN_WHEN_FULL, true)
+step('find', work, true)

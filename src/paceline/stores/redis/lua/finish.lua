@@ -2,4 +2,4 @@
 local function work()
   return { pack(runs.finish(args.finishes)) }
 end
-step('finish', work, EVEN_WHEN_FULL)
+step('finish', work)

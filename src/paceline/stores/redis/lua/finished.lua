@@ -9,4 +9,4 @@ local function work()
   end
   return answer
 end
-step('finished', work, nil, true)
+step('finished', work, true)

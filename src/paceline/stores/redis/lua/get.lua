@@ -9,4 +9,4 @@ local function work()
   end
   return answer
 end
-step('get', work, EVEN_WHEN_FULL, true)
+step('get', work, true)

@@ -9,4 +9,4 @@ local function work()
   end
   return {}
 end
-step('give_back', work, EVEN_WHEN_FULL)
+step('give_back', work)

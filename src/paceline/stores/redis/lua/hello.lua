@@ -31,7 +31,8 @@ local function another_life()
   local first, last = now - (args.uptime + 1) * SECOND, now - max(args.uptime - 1, 0) * SECOND
   if head.is_newborn then
     -- Everything was forgotten, and nobody who came before this client could know. Nothing but time helps.
-    head.lost_at, head.charges_then, head.missing, head.is_newborn = last, head.charges, nil, nil
+    local lost_at = args.knew == args.run_id and now or last -- the same server: somebody emptied it, just now perhaps
+    head.lost_at, head.charges_then, head.missing, head.is_newborn = lost_at, head.charges, nil, nil
     return
   end
   -- A server that ran before the last thing it remembers was a replica: it may have missed things until now.
@@ -54,7 +55,8 @@ local function work()
       head.is_newborn = not head.run_id or nil
     end
     local known = head.is_newborn and (args.knew or args.run_id) or head.run_id
-    if known ~= args.run_id and not args.loses_nothing then
+    local emptied = head.is_newborn and args.knew_born and args.knew_born ~= head.born
+    if not args.trusts and (emptied or (known ~= args.run_id and not args.loses_nothing)) then
       another_life()
     end
     head.run_id = args.run_id
@@ -70,6 +72,7 @@ local function work()
   elseif args.claims then
     call('HSET', prefix .. 'sessions', args.session, format('%.0f', now))
   end
-  return { pack({ now, head.charges, head.lost_at or false }) }
+  wakes.tell_of_its_end(args.knew_born)
+  return { pack({ now, head.charges, head.lost_at or false, head.born or false }) }
 end
-step('hello', work, EVEN_WHEN_FULL, true)
+step('hello', work, true)

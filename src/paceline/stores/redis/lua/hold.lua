@@ -8,4 +8,4 @@ local function work()
   end
   return {}
 end
-step('hold', work, EVEN_WHEN_FULL)
+step('hold', work)

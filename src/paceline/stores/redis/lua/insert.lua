@@ -14,14 +14,15 @@ local function existing(row)
     local id = call('HGET', prefix .. 'unique' .. SEP .. row.queue, row.unique)
     taken = id and rows.find(id)
   end
-  if taken and (not taken.unique_ttl or now < taken.created_at + taken.unique_ttl) then
+  if taken and rows.has_key(taken) then
     return taken
   end
 end
 
 -- Refuse a cost that one of the job's limits never allows.
 local function check_fits(row)
-  for _, limit in ipairs(limits.meeting(row.queue, row.task)) do
+  for _, name in ipairs(lines.class_for(lines.get(row.queue), row.task).names) do
+    local limit = limits.find(name)
     if limit.by ~= 'group' or row.group then
       local cost = rows.cost_under(row.cost, limit.name)
       local _, parts = limits.kind(limit, limit.by == 'group' and row.group or nil)
@@ -97,6 +98,7 @@ local function join(jobs, ids)
   group[3], group[4], group[9] = group[3] + number, group[4] + number, group[9] + number
   call('HSET', prefix .. 'groups' .. SEP .. line.name, field, pack(group))
   line.counts[1], cls.waiting = line.counts[1] + number, cls.waiting + number
+  turns.forget(line, cls)
   wakes.queue(line.name)
   return { pack({ now, orders }) }
 end
@@ -154,4 +156,4 @@ local function work()
   answer[1] = pack({ now, orders })
   return answer
 end
-step('insert', work)
+step('insert', work, false, ONLY_WITH_ROOM)

@@ -151,6 +151,16 @@ function rate.last_start(state)
   return state[MADE] > 0 and state[LAST_AT] or -1
 end
 
+-- What was charged at the last start.
+function rate.last_cost(meter, place, state)
+  local first, before = first_entry(state), state[BASE]
+  if state[MADE] > 1 and (state[MADE] - 1 > first or first > 0) then
+    local _, spent = read_entry(meter, place, state, state[MADE] - 2)
+    before = spent
+  end
+  return state[TOTAL] - before
+end
+
 -- All that a decision under these numbers can ask for: {total, base, lost_at}, instants, sums.
 function rate.dump(meter, place, part, state)
   local entries, first, made, capacity = entries_of(meter, place), first_entry(state), state[MADE], state[CAPACITY]
@@ -347,44 +357,4 @@ function spacing.charge(_, _, part, state, cost, at)
     end
   end
   state[AT], state[CARRY], state[COST] = max(at, state[AT]), 0, cost
-end
-
--- The state to go on with when `part` replaces others: of several, the one that remembers the most.
-function kinds.continue(meter, part, place, parts, states, dumped)
-  local same, rates, all = {}, {}, {}
-  for index, was in ipairs(parts) do
-    if was[1] ~= 'concurrency' then
-      all[#all + 1] = index
-      if was[1] == part[1] then
-        same[#same + 1] = index
-      end
-      if was[1] == 'rate' then
-        rates[#rates + 1] = index
-      end
-    end
-  end
-  local candidates = #same > 0 and same or (#rates > 0 and rates or all)
-  if part[1] == 'concurrency' or #candidates == 0 then
-    return kinds[part[1]].new_state(part)
-  end
-  local best, allowed, last
-  for _, index in ipairs(candidates) do
-    local kind = kinds[parts[index][1]]
-    local its_allowed, its_last = kind.allowed(parts[index]), kind.last_start(states[index])
-    if not best or its_allowed > allowed or (its_allowed == allowed and its_last > last) then
-      best, allowed, last = index, its_allowed, its_last
-    end
-  end
-  local was, state = parts[best], states[best]
-  if part[1] ~= 'rate' then
-    return { last, 0, was[1] == 'rate' and 1 or state[COST] }
-  end
-  if was[1] == 'rate' then
-    return rate.load(meter, place, part, unpack(dumped[best]))
-  end
-  local window = new_window(part[2])
-  if last >= 0 then
-    return rate.load(meter, place, part, { 1, 0, 0 }, { last }, { 1 })
-  end
-  return window
 end

@@ -2,6 +2,7 @@
 -- A group is kept as {turn, filed, waiting, size} and, for each lane, {class, state, until, filed, jobs, ready as}.
 -- A group that has nothing to start but a turn ahead of the others rests: `prune` forgets it when the others caught up.
 local READY, BLOCKED, PARKED, PAUSED = 1, 2, 3, 4
+local ORDERS_FROM = 4503599627370496 -- what makes an order that is below zero a positive number
 
 local function in_class(what, line, cls)
   return prefix .. what .. SEP .. line.name .. SEP .. cls.id
@@ -17,7 +18,7 @@ end
 
 -- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
 function lanes.place(order, id)
-  return to_bytes('>I8', order + 4503599627370496) .. id
+  return to_bytes('>I8', order + ORDERS_FROM) .. id
 end
 
 local function new_lane(line, cls, group)
@@ -39,26 +40,80 @@ local function new_lane(line, cls, group)
 end
 
 local function decode_group(line, field, blob)
-  local group = { field = field, id = field ~= '' and field or nil, line = line, lanes = {} }
-  if not blob then
-    group.turn, group.filed, group.waiting, group.size = 0, 0, 0, 0
-    return group
-  end
-  local found = unpack_one(blob)
-  group.turn, group.filed, group.waiting, group.size = found[1], found[2], found[3], found[4]
-  group.was_idle = group.size == 0 and group.id ~= nil
-  for place = 5, #found, 6 do
-    local cls = line.classes[found[place]]
-    local lane = new_lane(line, cls, group)
-    lane.state, lane.till, lane.filed = found[place + 1], found[place + 2], found[place + 3]
-    lane.jobs, lane.was_ready = found[place + 4], found[place + 5]
-    if lane.state == BLOCKED then
-      lane.was_blocked, lane.was_till = lane.filed, lane.till
+  local record = blob and unpack_one(blob) or { 0, 0, 0, 0 }
+  return {
+    field = field,
+    id = field ~= '' and field or nil,
+    line = line,
+    record = record, -- as it stands in the store; a lane is made of it when it is needed
+    lanes = {},
+    turn = record[1],
+    filed = record[2],
+    waiting = record[3],
+    size = record[4],
+    was_idle = blob and record[4] == 0 and field ~= '' or false,
+  }
+end
+
+-- Where each lane stands in the record of its group, by class.
+local function places_of(group)
+  if not group.places then
+    group.places = {}
+    for place = 5, #group.record, 6 do
+      group.places[group.record[place]] = place
     end
-    lane.was_parked = lane.state == PARKED
-    group.lanes[cls.id] = lane
   end
-  return group
+  return group.places
+end
+
+-- The lane of a class and a group if it has waiting jobs, or had some in this step.
+function lanes.find(group, cls)
+  local lane = group.lanes[cls.id]
+  if lane then
+    return lane
+  end
+  local record, place = group.record, places_of(group)[cls.id]
+  if not place then
+    return nil
+  end
+  lane = new_lane(group.line, cls, group)
+  lane.state, lane.till, lane.filed = record[place + 1], record[place + 2], record[place + 3]
+  lane.jobs, lane.was_ready = record[place + 4], record[place + 5]
+  if lane.state == BLOCKED then
+    lane.was_blocked, lane.was_till = lane.filed, lane.till
+  end
+  lane.was_parked = lane.state == PARKED
+  group.lanes[cls.id] = lane
+  return lane
+end
+
+-- All lanes of a group, by class.
+function lanes.of_group(group)
+  for id in pairs(places_of(group)) do
+    lanes.find(group, group.line.classes[id])
+  end
+  return group.lanes
+end
+
+-- Write a lane into the record of its group, or out of it when it is empty.
+local function put_into_record(group, lane)
+  local record, places, id = group.record, places_of(group), lane.cls.id
+  local place = places[id]
+  if lane.jobs > 0 then
+    place = place or #record + 1
+    places[id] = place
+    record[place], record[place + 1], record[place + 2] = id, lane.state, lane.till
+    record[place + 3], record[place + 4], record[place + 5] = lane.filed, lane.jobs, lane.was_ready
+  elseif place then
+    -- The last one takes its place.
+    local last = #record - 5
+    places[record[last]] = place
+    places[id] = nil
+    for step = 5, 0, -1 do
+      record[place + step] = record[last + step]
+      record[last + step] = nil
+    end
+  end
 end
 
 function lanes.load_groups(line, fields)
@@ -92,57 +147,11 @@ end
 
 -- filing
 
--- Entries of lanes that were filed in this script, smallest turn first; old ones are recognised and skipped.
-local function earlier(a, b)
-  return a[1] < b[1] or (a[1] == b[1] and a[2] < b[2])
-end
-
-local function push_entry(heap, entry)
-  local place = #heap + 1
-  heap[place] = entry
-  while place > 1 do
-    local parent = floor(place / 2)
-    if not earlier(heap[place], heap[parent]) then
-      break
-    end
-    heap[place], heap[parent] = heap[parent], heap[place]
-    place = parent
-  end
-end
-
-local function pop_entry(heap)
-  local last = remove_at(heap)
-  if #heap == 0 then
-    return
-  end
-  heap[1] = last
-  local place, size = 1, #heap
-  while true do
-    local child = place * 2
-    if child > size then
-      break
-    end
-    if child < size and earlier(heap[child + 1], heap[child]) then
-      child = child + 1
-    end
-    if not earlier(heap[child], heap[place]) then
-      break
-    end
-    heap[place], heap[child] = heap[child], heap[place]
-    place = child
-  end
-end
-
--- File the lane at its group's turn.
+-- File the lane at its group's turn. Where it is filed is a bound from then on: turns only grow, and the group's decides.
 function lanes.make_ready(lane)
-  local group = lane.group
-  local is_new = lane.state ~= READY or lane.was_ready ~= group.filed
   lane.state = READY
   touch(lane)
-  if is_new and lane.pushed ~= group.filed then
-    lane.pushed = group.filed
-    push_entry(lane.cls.heap, { group.turn, group.filed, lane })
-  end
+  turns.enter(lane)
 end
 
 -- File the lane as blocked until an instant, or parked when only a finish can help.
@@ -153,6 +162,7 @@ function lanes.file_until(lane, till)
     return
   end
   lane.state, lane.till, lane.filed = BLOCKED, till, lane.group.filed
+  lane.cls.blocked_from = min(lane.cls.blocked_from, till)
 end
 
 -- A key of this lane may have opened: the next claim decides.
@@ -188,7 +198,7 @@ function lanes.under(meter)
   end
   for queue in pairs(meter.queues) do
     local line = lines.get(queue)
-    for _, lane in pairs(lanes.group(line, meter.group).lanes) do
+    for _, lane in pairs(lanes.of_group(lanes.group(line, meter.group))) do
       if lane.jobs > 0 and is_in(lane.cls.own, meter.name) then
         found[#found + 1] = lane
       end
@@ -234,7 +244,7 @@ local function part_from(lane)
   end
   for _, name in ipairs(lane.cls.own) do
     local meter, others = meters.find(name, lane.group.id), false
-    for _, other in pairs(lane.group.lanes) do
+    for _, other in pairs(lanes.of_group(lane.group)) do
       others = others or (other ~= lane and other.jobs > 0 and is_in(other.cls.own, name))
     end
     if meter and not others then
@@ -350,21 +360,19 @@ local function remove(lane, row)
   end
 end
 
--- Groups by turn; two lanes of one group by the priority and order of their heads.
-function lanes.goes_before(lane, other)
-  local mine, theirs = lane.group, other.group
-  if mine ~= theirs then
-    return mine.turn < theirs.turn or (mine.turn == theirs.turn and mine.filed < theirs.filed)
+-- The priority and the order of the next job, without reading it where it was not read yet.
+function lanes.head_place(group, cls)
+  local lane = group.lanes[cls.id]
+  if lane and lane.touched then
+    local row = lanes.head(lane)
+    return row.priority, row.order + ORDERS_FROM
   end
-  local first, second = lanes.head(lane), lanes.head(other)
-  if first.priority ~= second.priority then
-    return first.priority < second.priority
-  end
-  return first.order < second.order
+  local found = call('ZRANGE', lanes.key(group.line, cls, group.field), 0, 0, 'WITHSCORES')
+  return tonumber(found[2]), (from_bytes('>I8', found[1]))
 end
 
 function lanes.of(line, cls, group)
-  local lane = group.lanes[cls.id]
+  local lane = lanes.find(group, cls)
   if not lane then
     lane = new_lane(line, cls, group)
     group.lanes[cls.id] = lane
@@ -410,47 +418,11 @@ end
 
 -- choosing
 
--- The ready lane whose group has the next turn: among those filed in the store and those filed in this script.
-function lanes.first_ready(line, cls)
-  local heap, ready = cls.heap, cls.ready
-  while heap[1] do
-    local lane = heap[1][3]
-    if lane.state == READY and lane.jobs > 0 and lane.group.filed == heap[1][2] then
-      break
-    end
-    if lane.pushed == heap[1][2] then
-      lane.pushed = nil
-    end
-    pop_entry(heap)
-  end
-  while true do
-    if ready.next > #ready.list then
-      if ready.complete then
-        break
-      end
-      local most = min(args.slots or 1, 100)
-      local found = call('ZRANGE', in_class('ready', line, cls), ready.read, ready.read + most - 1, 'WITHSCORES')
-      ready.read, ready.complete = ready.read + most, #found < 2 * most
-      ready.list, ready.next = {}, 1
-      local fields = {}
-      for place = 1, #found, 2 do
-        fields[#fields + 1] = sub(found[place], 9)
-        ready.list[#ready.list + 1] = { tonumber(found[place + 1]), (from_bytes('>I8', found[place])), fields[#fields] }
-      end
-      lanes.load_groups(line, fields)
-    else
-      local entry = ready.list[ready.next]
-      local lane = line.groups[entry[3]].lanes[cls.id]
-      if lane and lane.state == READY and lane.jobs > 0 and lane.group.filed == entry[2] then
-        if heap[1] and earlier(heap[1], entry) then
-          break
-        end
-        return lane
-      end
-      ready.next = ready.next + 1
-    end
-  end
-  return heap[1] and heap[1][3]
+-- When the first blocked lane of a class opens, after this instant; only as far as lanes are saved.
+local function read_next_blocked(line, cls, after)
+  local from = after and format('(%.0f', after) or '-inf'
+  local found = call('ZRANGEBYSCORE', in_class('blocked', line, cls), from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  cls.blocked_from = found[2] and tonumber(found[2]) or NEVER
 end
 
 -- File lanes whose time has come as ready, at most so many; returns how many.
@@ -466,19 +438,24 @@ function lanes.unblock_due(line, cls, budget)
   end
   lanes.load_groups(line, fields)
   for _, field in ipairs(fields) do
-    local lane = line.groups[field].lanes[cls.id]
+    local lane = lanes.find(line.groups[field], cls)
     if lane and lane.state == BLOCKED and lane.till <= now and lane.jobs > 0 then
       lanes.make_ready(lane)
       moved = moved + 1
     end
+  end
+  if #found < budget then
+    read_next_blocked(line, cls, now)
   end
   return moved
 end
 
 -- When the first blocked lane of a class opens; only after `lanes.save()`.
 function lanes.next_blocked(line, cls)
-  local found = call('ZRANGE', in_class('blocked', line, cls), 0, 0, 'WITHSCORES')
-  return found[2] and tonumber(found[2])
+  if cls.blocked_from < NEVER then
+    read_next_blocked(line, cls)
+  end
+  return cls.blocked_from
 end
 
 -- reading and moving whole lanes
@@ -500,7 +477,7 @@ function lanes.all(line, cls)
   lanes.load_groups(line, fields)
   local found, seen = {}, {}
   for _, field in ipairs(fields) do
-    local lane = line.groups[field].lanes[cls.id]
+    local lane = lanes.find(line.groups[field], cls)
     if lane and lane.jobs > 0 and not seen[field] then
       seen[field] = true
       found[#found + 1] = lane
@@ -601,21 +578,19 @@ local function note_filing(lane, changes)
 end
 
 local function save_group(group, changes)
-  local flat = { group.turn, group.filed, group.waiting, group.size }
+  local record = group.record
+  record[1], record[2], record[3], record[4] = group.turn, group.filed, group.waiting, group.size
   for _, lane in pairs(group.lanes) do
     sync(lane)
     if lane.touched then
       note_filing(lane, changes)
-      lane.touched, lane.pushed = false, nil
-    end
-    if lane.jobs > 0 then
-      local size = #flat
-      flat[size + 1], flat[size + 2], flat[size + 3] = lane.cls.id, lane.state, lane.till
-      flat[size + 4], flat[size + 5], flat[size + 6] = lane.filed, lane.jobs, lane.was_ready
+      put_into_record(group, lane)
+      lane.touched = false
+      turns.forget(group.line, lane.cls)
     end
   end
   group.dirty = false
-  return flat
+  return record
 end
 
 -- Write all groups and how their lanes are filed; what was read ahead is read anew after this.
@@ -626,12 +601,12 @@ function lanes.save()
     for field, group in pairs(line and line.groups or {}) do
       if group.dirty then
         kept, gone, idle, not_idle = kept or {}, gone or {}, idle or {}, not_idle or {}
-        local flat = save_group(group, changes)
+        local record = save_group(group, changes)
         if group.forgotten and group.size == 0 then
           gone[#gone + 1] = field
         else
           kept[#kept + 1] = field
-          kept[#kept + 1] = pack(flat)
+          kept[#kept + 1] = pack(record)
         end
         local is_idle = group.size == 0 and group.id ~= nil and not group.forgotten
         if is_idle ~= (group.was_idle or false) then
@@ -643,17 +618,13 @@ function lanes.save()
       end
     end
     if kept then
+      line.race = nil
       local key = prefix .. 'groups' .. SEP .. line.name
       call_many('HSET', key, kept)
       call_many('HDEL', key, gone)
       key = prefix .. 'resting' .. SEP .. line.name
       call_many('SADD', key, idle)
       call_many('SREM', key, not_idle)
-    end
-    for _, cls in pairs(line and line.classes or {}) do
-      if cls.heap[1] or cls.ready.read > 0 then
-        cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
-      end
     end
   end
   for cls, into in pairs(changes) do

@@ -3,6 +3,9 @@
 -- include: begin
 -- include: kinds
 do
+  -- include: memory
+end
+do
   -- include: meters
 end
 do
@@ -12,6 +15,9 @@ do
   -- include: rows
 end
 -- include: lanes
+do
+  -- include: turns
+end
 do
   -- include: lines
 end

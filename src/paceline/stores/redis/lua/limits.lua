@@ -1,6 +1,7 @@
 -- The limits by name: which rules a task meets, with which numbers, and what operators said.
 resets[#resets + 1] = function()
   limits.held, limits.written, limits.complete = empty(limits.held), empty(limits.written), false
+  limits.scopes = nil
 end
 
 function limits.find(name)
@@ -57,6 +58,7 @@ local function write(limit)
   forget_decoded()
   limits.held[limit.name] = limit
   limits.written[limit.name] = limit
+  limits.scopes = nil
 end
 
 savers[#savers + 1] = function()
@@ -79,6 +81,26 @@ function limits.kind(limit, group)
   return limit.text, limit.parts
 end
 
+-- The parts of those numbers of one key that rule again when an operator's word ends: nil without one, none where
+-- nothing limits then.
+function limits.beneath(limit, group)
+  local layers = { group and limit.said[group] or false, limit.said[''] or false }
+  if not layers[1] and not layers[2] then
+    return nil
+  end
+  layers[3] = group and limit.overrides[group] or limit
+  local found, is_ruling = {}, true
+  for _, layer in ipairs(layers) do
+    if layer and not is_ruling then
+      for _, part in ipairs(layer.parts) do
+        found[#found + 1] = part
+      end
+    end
+    is_ruling = is_ruling and not layer
+  end
+  return found
+end
+
 local function contains(list, name)
   for _, each in ipairs(list) do
     if each == name then
@@ -88,18 +110,48 @@ local function contains(list, name)
   return false
 end
 
-function limits.meets(limit, queue, task)
-  return (not limit.queues or contains(limit.queues, queue)) and (not limit.tasks or contains(limit.tasks, task))
+local function add_to(lists, name, limit)
+  lists[name] = lists[name] or {}
+  local list = lists[name]
+  list[#list + 1] = limit
 end
 
--- The limits that jobs of this task in this queue meet, in order of their names.
-function limits.meeting(queue, task)
-  local all, found = limits.all(), {}
-  for _, name in ipairs(sorted_keys(all)) do
-    if limits.meets(all[name], queue, task) then
-      found[#found + 1] = all[name]
+-- Limits by the tasks they name, or else by their queues, or else all in one list: made once for a step.
+local function by_scope()
+  if not limits.scopes then
+    limits.scopes = { task = {}, queue = {}, all = {} }
+    for _, limit in pairs(limits.all()) do
+      for _, task in ipairs(limit.tasks or {}) do
+        add_to(limits.scopes.task, task, limit)
+      end
+      for _, queue in ipairs(not limit.tasks and limit.queues or {}) do
+        add_to(limits.scopes.queue, queue, limit)
+      end
+      if not limit.tasks and not limit.queues then
+        add_to(limits.scopes, 'all', limit)
+      end
     end
   end
+  return limits.scopes
+end
+
+-- The limits that jobs of this task in this queue meet, in order of their names: it costs what the task meets, however
+-- many limits there are.
+function limits.meeting(queue, task)
+  local scopes, found = by_scope(), {}
+  for _, limit in ipairs(scopes.task[task] or {}) do
+    if not limit.queues or contains(limit.queues, queue) then
+      found[#found + 1] = limit
+    end
+  end
+  for _, list in ipairs({ scopes.queue[queue] or {}, scopes.all }) do
+    for _, limit in ipairs(list) do
+      found[#found + 1] = limit
+    end
+  end
+  sort(found, function(a, b)
+    return goes_first(a.name, b.name)
+  end)
   return found
 end
 
@@ -156,8 +208,25 @@ end
 -- Give the meters of a limit, which were read under its old numbers, the numbers that hold now.
 local function renew(limit, found)
   for _, meter in ipairs(found) do
-    meters.change(meter, limits.kind(limit, meter.group))
+    local text, parts = limits.kind(limit, meter.group)
+    meters.change(meter, text, parts, limits.beneath(limit, meter.group))
   end
+end
+
+-- A program that lives on says again what it declared once: what was declared or dropped after that stands.
+function limits.forgotten(declared)
+  local wanted = {}
+  for _, limit in ipairs(declared) do
+    local old, dropped = limits.find(limit.name), call('HGET', prefix .. 'dropped', limit.name)
+    local known = old and (not old.since or old.since >= limit.since or old.scope ~= limit.scope)
+    if old and limits.is_detached(limit) and old.since and old.since < limit.since then
+      known = false
+    end
+    if not known and tonumber(dropped or 0) < limit.since then
+      wanted[#wanted + 1] = limit
+    end
+  end
+  return wanted
 end
 
 -- Add or change limits; returns what was replaced, and whether other jobs meet other limits now.
@@ -192,12 +261,14 @@ function limits.declare(declared)
     -- Under their old numbers; whoever declares what is known, as every worker does that starts, reads none of them.
     local found = differs and meters.of(limit.name)
     widened = widened or not old or old.scope ~= limit.scope
+    limit.since = limit.since or now
     if old then
       limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
       limit.held_until, limit.held_reason = old.held_until, old.held_reason
     else
       head.epochs = head.epochs + 1
       limit.order, limit.epoch, limit.said = head.epochs, head.epochs, {}
+      call('HDEL', prefix .. 'dropped', limit.name)
     end
     write(limit)
     if differs then
@@ -220,7 +291,8 @@ function limits.drop(name)
   end
   call('DEL', prefix .. 'meter' .. SEP .. name)
   call('HDEL', prefix .. 'limits', name)
-  limits.held[name], limits.written[name] = false, nil
+  call('HSET', prefix .. 'dropped', name, format('%.0f', now))
+  limits.held[name], limits.written[name], limits.scopes = false, nil, nil
   meters.held[name] = nil
   look_at_all()
   return true

@@ -1,14 +1,12 @@
 -- A queue: its classes, delayed jobs, pauses and counts.
 -- A class is the set of tasks that meet the same limits, are paused or not, and are known to the same workers.
 resets[#resets + 1] = function()
-  lines.held = {}
+  lines.held, lines.step = {}, (lines.step or 0) + 1
 end
 
-local function with_lists(cls, waiting)
-  cls.waiting, cls.meters = waiting or 0, nil
-  if not cls.ready or cls.heap[1] or cls.ready.read > 0 then
-    cls.heap, cls.ready = {}, { list = {}, next = 1, read = 0 }
-  end
+-- What a class has beside its meaning: its waiting jobs, and an instant before which none of its blocked lanes opens.
+local function with_numbers(cls, waiting, blocked_from)
+  cls.waiting, cls.blocked_from, cls.ready, cls.meters = waiting or 0, blocked_from or NEVER, nil, nil
   return cls
 end
 
@@ -42,10 +40,12 @@ local function new_line(name, said, text)
     by_signature = said.by_signature,
     class_of_task = said.class_of_task,
   }
-  local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {} }
-  line.virtual_time, line.filings, line.counts = numbers[1], numbers[2], numbers[3]
+  local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {}, {}, 0 }
+  local waiting, blocked_from = numbers[4], numbers[5]
+  line.virtual_time, line.filings, line.counts, line.saved_at = numbers[1], numbers[2], numbers[3], numbers[6] or now
   for _, cls in pairs(line.classes) do
-    with_lists(cls, numbers[4][cls.id])
+    -- Earlier releases did not write the last two: any lane may be blocked until any instant.
+    with_numbers(cls, waiting[cls.id], blocked_from and blocked_from[cls.id] or not blocked_from and 0)
   end
   return line
 end
@@ -64,10 +64,7 @@ function lines.get(name)
   line = said.line
   if line and text and line.text == text then
     -- As the last step left it.
-    line.groups, line.started = empty(line.groups), nil
-    for _, cls in pairs(line.classes) do
-      with_lists(cls, cls.waiting)
-    end
+    line.groups, line.started, line.race = empty(line.groups), nil, nil
   else
     line = new_line(name, said, text)
     line.redefined = not blob
@@ -101,11 +98,15 @@ end
 savers[#savers + 1] = function()
   for name, line in pairs(lines.held) do
     if line then
-      local waiting = {}
+      local waiting, blocked_from = {}, {}
       for id, cls in pairs(line.classes) do
         waiting[id] = cls.waiting
+        if cls.blocked_from < NEVER then
+          blocked_from[id] = cls.blocked_from
+        end
       end
-      local text = pack({ line.virtual_time, line.filings, line.counts, waiting })
+      -- No two states of its lanes have the same text: what a step read of them is used again while the text stays.
+      local text = pack({ line.virtual_time, line.filings, line.counts, waiting, blocked_from, line.saved_at })
       if text ~= line.text then
         call('HSET', prefix .. 'numbers', name, text)
         line.text = text
@@ -184,7 +185,7 @@ function lines.class_for(line, task)
     cls = line.by_signature[meant.signature]
     if not cls then
       line.classes_made = line.classes_made + 1
-      cls = with_lists({ id = line.classes_made, tasks = {} })
+      cls = with_numbers({ id = line.classes_made, tasks = {} })
       define(cls, meant)
       line.classes[cls.id] = cls
       line.by_signature[cls.signature] = cls
@@ -198,8 +199,8 @@ end
 
 -- The meters of the shared limits of a class.
 function lines.shared(cls)
-  if not cls.meters then
-    cls.meters = {}
+  if not cls.meters or cls.meters_of ~= lines.step then
+    cls.meters, cls.meters_of = {}, lines.step
     for place, name in ipairs(cls.shared) do
       cls.meters[place] = meters.get(name, nil)
     end
@@ -323,7 +324,7 @@ end
 -- The lane of a job that waits in one.
 function lines.lane_of(line, row)
   local cls = line.class_of_task[row.task]
-  local lane = cls and lanes.group(line, row.group or '').lanes[cls.id]
+  local lane = cls and lanes.find(lanes.group(line, row.group or ''), cls)
   if lane and lane.jobs > 0 and call('ZSCORE', delayed_key(line), rows.place(row)) == false then
     return lane
   end
@@ -384,7 +385,7 @@ end
 function lines.pause_group(line, field, paused)
   line.paused_groups[field] = paused or nil
   line.redefined = true
-  for _, lane in pairs(lanes.group(line, field).lanes) do
+  for _, lane in pairs(lanes.of_group(lanes.group(line, field))) do
     if lane.jobs > 0 then
       if paused then
         lane.state, lane.touched, lane.group.dirty = PAUSED, true, true

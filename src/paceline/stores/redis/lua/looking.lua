@@ -1,16 +1,14 @@
 -- How full keys are, for those who look.
+-- How many jobs wait under a key, or under all keys of a limit; one per group counts no jobs without a group.
 local function waiting_under(name, group)
-  local number = 0
+  local number, by_group = 0, limits.require(name).by == 'group'
   for _, line in ipairs(lines.all()) do
     for _, cls in pairs(line.classes) do
       for _, met in ipairs(cls.names) do
         if met == name then
-          if not group then
-            number = number + cls.waiting
-          else
-            local lane = lanes.group(line, group).lanes[cls.id]
-            number = number + (lane and lane.jobs or 0)
-          end
+          local lane = (by_group or group) and lanes.find(lanes.group(line, group or ''), cls)
+          local alone = lane and lane.jobs or 0
+          number = number + (group and alone or cls.waiting - alone)
         end
       end
     end

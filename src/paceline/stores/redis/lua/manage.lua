@@ -20,6 +20,13 @@ local function reset(row)
   row.more_dirty = true
 end
 
+-- The other live job that has the unique key of this one.
+local function key_holder(row)
+  local id = row.unique and call('HGET', prefix .. 'unique' .. SEP .. row.queue, row.unique)
+  local holder = id and id ~= row.id and rows.find(id)
+  return holder and rows.has_key(holder) and holder.id or nil
+end
+
 local function move_one(row, move)
   local line = lines.get(row.queue)
   if #head.reserved > 0 then
@@ -42,7 +49,7 @@ local function move_one(row, move)
     runs.not_kept[#runs.not_kept + 1] = row.id
     reset(row)
     if row.unique then
-      call('HSETNX', prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
+      call('HSET', prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
     end
     lines.arrive(line, row)
   else
@@ -51,10 +58,13 @@ local function move_one(row, move)
   wakes.queue(row.queue)
 end
 
--- A stretch of a queue's jobs in the order they were added, and where the next one begins.
-local function stretch(queue, from, most)
-  local found = call('ZRANGEBYSCORE', prefix .. 'index' .. SEP .. queue, format('(%.0f', from), '+inf', 'WITHSCORES',
-    'LIMIT', 0, most)
+-- A stretch of a queue's jobs in the order they were added or backwards, and where the next one begins.
+local function stretch(queue, from, most, backwards)
+  local order, first, last_of_all = 'ZRANGEBYSCORE', format('(%.0f', from), '+inf'
+  if backwards then
+    order, first, last_of_all = 'ZREVRANGEBYSCORE', from == 0 and '+inf' or first, '-inf'
+  end
+  local found = call(order, prefix .. 'index' .. SEP .. queue, first, last_of_all, 'WITHSCORES', 'LIMIT', 0, most)
   local ids, last = {}, nil
   for place = 1, #found, 2 do
     ids[#ids + 1] = found[place]

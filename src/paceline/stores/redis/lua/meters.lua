@@ -7,8 +7,9 @@ local function meter_key(name)
   return prefix .. 'meter' .. SEP .. name
 end
 
-local function set_parts(meter, parts)
+local function set_parts(meter, parts, memory)
   meter.parts = parts
+  meter.memory = memory
   meter.slots = NEVER
   for _, part in ipairs(parts) do
     if part[1] == 'concurrency' and part[2] < meter.slots then
@@ -47,10 +48,18 @@ function meters.fresh(name, group)
     awaited = {}, -- queues whose sleepers wait for a slot; '' stands for those who wait for a permit
   }
   set_parts(meter, parts)
+  meters.remember_beneath(meter)
   return meter
 end
 
--- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused or kept free.
+-- A key that counted nothing remembers for numbers that rule again later.
+function meters.remember_beneath(meter)
+  local beneath = limits.beneath(limits.require(meter.name), meter.group) or {}
+  meter.memory = kinds.remember(meter.parts, beneath, meter.group ~= nil)
+  meter.states[#meter.parts + 1] = meter.memory and kinds.memory.new_state(meter.memory) or nil
+end
+
+-- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free or remembered.
 -- Its numbers are those of its limit: whoever changes them changes all its meters.
 local function decode(name, group, blob)
   local found = unpack_one(blob)
@@ -73,19 +82,19 @@ local function decode(name, group, blob)
     reserved_deadline = found[11] or 0,
     awaited = found[12] or {},
   }
-  set_parts(meter, parts)
+  set_parts(meter, parts, found[13])
   return meter
 end
 
 local function encode(meter)
   local short = { meter.epoch, meter.in_flight, meter.queues, meter.states }
   local is_plain = meter.hold_until == 0 and meter.held_at == 0 and meter.refusals == 0
-  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil then
+  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil and not meter.memory then
     return pack(short)
   end
   short[5], short[6], short[7] = meter.hold_until, meter.hold_reason or false, meter.held_at
   short[8], short[9], short[10] = meter.refusals, meter.reserved_by or false, meter.reserved_until
-  short[11], short[12] = meter.reserved_deadline, meter.awaited
+  short[11], short[12], short[13] = meter.reserved_deadline, meter.awaited, meter.memory
   return pack(short)
 end
 
@@ -139,12 +148,24 @@ function meters.of(name)
   return found
 end
 
-function meters.drop(meter)
-  for place, part in ipairs(meter.parts) do
-    if part[1] == 'rate' then
+-- All that is counted, whether it decides or not.
+local function kept(meter)
+  local all = { unpack(meter.parts) }
+  all[#all + 1] = meter.memory
+  return all
+end
+
+local function drop_logs(meter)
+  for place, part in ipairs(kept(meter)) do
+    if part[1] == 'rate' or part[1] == 'memory' then
       call('DEL', ring_key(meter, place))
     end
   end
+  meter.rings = {}
+end
+
+function meters.drop(meter)
+  drop_logs(meter)
   call('HDEL', meter_key(meter.name), meter.group or '')
   call('ZREM', prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
   cache_of(meter.name)[meter.group or ''] = false
@@ -153,8 +174,8 @@ end
 -- From when on a meter may be forgotten, if nobody holds or wants anything under it then.
 local function forget_after(meter)
   local at = meter.hold_until
-  for place, part in ipairs(meter.parts) do
-    at = max(at, kinds[part[1]].forget_after(part, meter.states[place]))
+  for place, part in ipairs(kept(meter)) do
+    at = max(at, kinds[part[1]].forget_after(part, meter.states[place], meter, place))
   end
   return at
 end
@@ -225,6 +246,10 @@ function meters.count(meter, cost)
       kinds[part[1]].charge(meter, place, part, meter.states[place], cost, now)
     end
   end
+  if meter.memory then
+    local place = #meter.parts + 1
+    kinds.memory.charge(meter, place, meter.memory, meter.states[place], cost, now)
+  end
 end
 
 -- Count a start and the lease that goes with it.
@@ -285,28 +310,30 @@ function meters.most(meter)
 end
 
 -- Go on under other numbers without forgetting the starts that still count.
-function meters.change(meter, text, parts)
-  if text == meter.text then
+function meters.change(meter, text, parts, beneath)
+  local is_same = text == meter.text
+  if is_same and not beneath then
     return
   end
-  local old, states, dumped, continued = meter.parts, meter.states, {}, {}
+  local old, states, dumped, continued = kept(meter), meter.states, {}, {}
+  local memory = kinds.remember(parts, kinds.remembering(old, states, beneath), meter.group ~= nil)
+  if is_same and kinds.same_memory(memory, meter.memory) then
+    return
+  end
   for place, part in ipairs(old) do
-    if part[1] == 'rate' then
+    if part[1] == 'rate' or part[1] == 'memory' then
       dumped[place] = { rate.dump(meter, place, part, states[place]) }
     end
   end
-  for place, part in ipairs(old) do
-    if part[1] == 'rate' then
-      call('DEL', ring_key(meter, place))
-    end
-  end
-  meter.rings = {}
-  for place, part in ipairs(parts) do
+  drop_logs(meter)
+  set_parts(meter, parts, memory)
+  for place, part in ipairs(kept(meter)) do
     continued[place] = kinds.continue(meter, part, place, old, states, dumped)
   end
   meter.text, meter.states, meter.dirty = text, continued, true
-  set_parts(meter, parts)
-  meter.reserved_by = nil
+  if not is_same then
+    meter.reserved_by = nil
+  end
 end
 
 -- Let nobody start before the instant. A hold only ever grows.
@@ -341,16 +368,12 @@ function meters.succeeded(meter, started_at)
   end
 end
 
--- Forget starts and holds; live leases stay.
-function meters.clear(meter)
-  for place, part in ipairs(meter.parts) do
-    if part[1] == 'rate' then
-      call('DEL', ring_key(meter, place))
-    end
-  end
-  meter.rings, meter.states = {}, new_states(meter.parts)
-  meters.release(meter)
-  meter.reserved_by = nil
+-- Count from nothing; live leases and the hold stay.
+function meters.forget_starts(meter)
+  drop_logs(meter)
+  meter.states = new_states(meter.parts)
+  meters.remember_beneath(meter)
+  meter.reserved_by, meter.dirty = nil, true
 end
 
 -- How full the key is, by its fullest part; nothing is allowed where nothing limits it.

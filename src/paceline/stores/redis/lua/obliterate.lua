@@ -24,7 +24,7 @@ local function work()
     for name, limit in pairs(limits.all()) do
       if limit.queues and #limit.queues == 1 and limit.queues[1] == args.queue then
         for _, meter in ipairs(meters.of(name)) do
-          meters.clear(meter)
+          meters.forget_starts(meter)
         end
       end
     end
@@ -32,4 +32,4 @@ local function work()
   end
   return { pack({ #ids, next_from }) }
 end
-step('obliterate', work, EVEN_WHEN_FULL)
+step('obliterate', work)

@@ -14,4 +14,4 @@ local function work()
   wakes.queue(args.queue)
   return {}
 end
-step('pause', work, EVEN_WHEN_FULL)
+step('pause', work)

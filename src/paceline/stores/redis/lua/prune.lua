@@ -92,4 +92,4 @@ local function work()
   head.pruned_steps, head.prune_due = more and -1 or head.steps, next_due()
   return { pack({ removed, more }) }
 end
-step('prune', work, EVEN_WHEN_FULL, true)
+step('prune', work, true)

@@ -14,4 +14,4 @@ local function work()
   end
   return { pack(found) }
 end
-step('queues', work, EVEN_WHEN_FULL, true)
+step('queues', work, true)

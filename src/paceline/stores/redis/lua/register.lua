@@ -11,4 +11,4 @@ local function work()
   end
   return {}
 end
-step('register', work, nil, true)
+step('register', work, true)

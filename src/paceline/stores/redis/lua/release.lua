@@ -1,7 +1,9 @@
 -- Lift the hold of a key, or of all keys of a limit; or forget the starts of a key too.
 local function work()
   if args.clear then
-    meters.clear(limits.require_key(args.name, args.group))
+    local meter = limits.require_key(args.name, args.group)
+    meters.forget_starts(meter)
+    meters.release(meter)
     limits.opened(args.name, args.group)
     return {}
   end
@@ -17,4 +19,4 @@ local function work()
   limits.opened(args.name, args.group)
   return {}
 end
-step('release', work, EVEN_WHEN_FULL)
+step('release', work)

@@ -136,6 +136,11 @@ function rows.load(ids)
   end
 end
 
+-- True while a live job keeps its unique key from others.
+function rows.has_key(row)
+  return not row.unique_ttl or now < row.created_at + row.unique_ttl
+end
+
 function rows.find(id)
   rows.load({ id })
   return rows.held[id] or nil

@@ -4,6 +4,7 @@ resets[#resets + 1] = function()
   runs.written, runs.results = empty(runs.written), empty(runs.results)
   runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
   runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
+  runs.failed = empty(runs.failed)
 end
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
@@ -127,6 +128,13 @@ function runs.end_job(row, final)
   end
 end
 
+-- A job that no worker failed, but this step itself: whoever asked writes it into its log.
+function runs.note_failed(row)
+  runs.failed[#runs.failed + 1] = {
+    row.id, row.queue, row.task, row.group or false, row.attempts_made, rows.more(row).error
+  }
+end
+
 local function go_back(row, outcome, due_at)
   local line = lines.get(row.queue)
   if outcome ~= 'retry' then
@@ -233,7 +241,11 @@ function runs.take_back(most)
   for _, name in ipairs(over) do
     local id = sub(name, 10)
     if sub(name, 9, 9) == 'j' then
-      runs.end_run(rows.held[id], 'crashed', nil, nil, END_OF_LEASE)
+      local row = rows.held[id]
+      runs.end_run(row, 'crashed', nil, nil, END_OF_LEASE)
+      if row.state == 5 then
+        runs.note_failed(row)
+      end
     else
       runs.end_permit(id, runs.permit(id), false)
     end

@@ -16,9 +16,10 @@ local function work()
     return {}
   end
   wakes.sleep(args.waker, args.queues, args.wants_empty)
+  wakes.tell_of_its_end(args.knew_born)
   for _, worker in ipairs(args.workers) do
     call('HSET', prefix .. 'ears', worker, args.waker)
   end
   return {}
 end
-step('sleep', work, EVEN_WHEN_FULL, true)
+step('sleep', work, true)

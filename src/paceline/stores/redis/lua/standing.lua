@@ -3,7 +3,7 @@ local function ahead_of(line, row)
   if rows.seen(row) == 2 then
     return 0
   end
-  local lane = lanes.group(line, row.group or '').lanes[lines.class_for(line, row.task).id]
+  local lane = lanes.find(lanes.group(line, row.group or ''), lines.class_for(line, row.task))
   if not lane then
     return 0
   end
@@ -57,7 +57,8 @@ local function dump(meter)
       states[place] = state or {}
     end
   end
-  return { states = states, in_flight = meter.in_flight, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
+  local living = meter.in_flight - over_under(meter)
+  return { states = states, in_flight = living, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
 end
 
 local function work()
@@ -88,4 +89,4 @@ local function work()
   rows.give(row, answer)
   return answer
 end
-step('standing', work, EVEN_WHEN_FULL, true)
+step('standing', work, true)

@@ -1,5 +1,6 @@
 -- How a step runs: do the work, write what changed, and answer; a refusal leaves no trace.
-local EVEN_WHEN_FULL = { 'allow-oom' } -- ends of jobs must go through when memory is full: they free it
+-- When memory is full workers must still start, claim and end jobs: that frees it. Only what adds jobs is refused.
+local EVEN_WHEN_FULL, ONLY_WITH_ROOM = { 'allow-oom' }, {}
 
 local function save_all()
   for _, save in ipairs(savers) do
@@ -9,9 +10,14 @@ local function save_all()
 end
 
 -- `looks`: the step changes nothing that a claim looks at, or says itself when it did.
-local function step(name, work, flags, looks)
+local function step(name, work, looks, flags)
   local function callback(keys, given)
     begin(keys, given)
+    if args.born and head.born and args.born ~= head.born then
+      -- The caller knew a life whose data is gone: first it says again what it thinks is known here.
+      write_head()
+      return { 'refused', pack({ refusal = 'another life' }) }
+    end
     if now >= head.next_expiry then
       limits.expire()
       save_all()
@@ -30,5 +36,5 @@ local function step(name, work, flags, looks)
     save_all()
     return answer
   end
-  redis.register_function({ function_name = LIBRARY .. '_' .. name, callback = callback, flags = flags or {} })
+  redis.register_function({ function_name = LIBRARY .. '_' .. name, callback = callback, flags = flags or EVEN_WHEN_FULL })
 end

@@ -21,7 +21,7 @@ local function work()
   local line, number = lines.get(args.queue), 0
   for _, id in ipairs(ids) do
     local row = rows.held[id]
-    if is_wanted(row) then
+    if is_wanted(row) and not (args.move == 'retry' and key_holder(row)) then
       number = number + 1
       if args.how == 'move' then
         move_one(row, args.move)
@@ -35,4 +35,4 @@ local function work()
   end
   return { pack({ number, next_from }) }
 end
-step('sweep', work, EVEN_WHEN_FULL)
+step('sweep', work)

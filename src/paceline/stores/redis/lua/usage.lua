@@ -7,4 +7,4 @@ local function work()
   local meter = limits.require_key(args.name, args.group)
   return { pack(usage_of(meter, 1, waiting_under(args.name, args.group))) }
 end
-step('usage', work, EVEN_WHEN_FULL, true)
+step('usage', work, true)

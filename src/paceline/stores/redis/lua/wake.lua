@@ -5,4 +5,4 @@ local function work()
   wakes.queue(args.queue)
   return {}
 end
-step('wake', work, EVEN_WHEN_FULL, true)
+step('wake', work, true)

@@ -108,6 +108,17 @@ function wakes.sleep(waker, queues, wants_empty)
   end
 end
 
+-- Those who went to sleep in a life whose data is gone are on no list: one of them is told, and tells the next.
+function wakes.tell_of_its_end(born)
+  if born and born ~= head.born then
+    local key = prefix .. 'ended' .. SEP .. format('%.0f', born)
+    if call('EXISTS', key) == 0 then
+      call('RPUSH', key, '')
+      call('EXPIRE', key, 60)
+    end
+  end
+end
+
 function wakes.get_up(waker, queues)
   for _, queue in ipairs(queues) do
     call('ZREM', prefix .. 'sleep' .. SEP .. queue, waker)

@@ -2,4 +2,4 @@
 local function work()
   return { pack({ wakes.watch() }) }
 end
-step('watch', work, EVEN_WHEN_FULL, true)
+step('watch', work, true)

@@ -68,7 +68,7 @@ SELECT n FROM paceline_delayed WHERE queue = ? AND due_at > ? ORDER BY n
 
 -- name: page
 SELECT n FROM paceline_jobs
-WHERE n > :after AND n < :end AND (:task IS NULL OR task = :task) AND (:grp IS NULL OR grp = :grp)
+WHERE n > :low AND n < :high AND (:task IS NULL OR task = :task) AND (:grp IS NULL OR grp = :grp)
   AND CASE :state
       WHEN '' THEN 1
       WHEN 'waiting' THEN coalesce(state, 'waiting') IN ('waiting', 'delayed') AND coalesce(due_at, first_due_at) <= :now
@@ -78,13 +78,13 @@ ORDER BY n LIMIT :most
 
 -- name: page_failed
 SELECT j.n FROM paceline_life l JOIN paceline_job j ON j.n = l.n
-WHERE l.state = :state AND l.state IN ('failed', 'cancelled') AND l.n > :after AND l.n < :end
+WHERE l.state = :state AND l.state IN ('failed', 'cancelled') AND l.n > :low AND l.n < :high
   AND (:task IS NULL OR j.task = :task) AND (:grp IS NULL OR j.grp = :grp)
 ORDER BY l.n LIMIT :most
 
 -- name: page_active
 SELECT j.n FROM paceline_life l JOIN paceline_job j ON j.n = l.n
-WHERE l.space = :space AND l.state = 'active' AND l.n > :after AND l.n < :end
+WHERE l.space = :space AND l.state = 'active' AND l.n > :low AND l.n < :high
   AND (:task IS NULL OR j.task = :task) AND (:grp IS NULL OR j.grp = :grp)
 ORDER BY l.n LIMIT :most
 
@@ -106,7 +106,8 @@ SELECT min((SELECT coalesce(min(lease_until), :never) FROM paceline_life WHERE s
 SELECT keys, started_at, lease_until FROM paceline_permit WHERE space = ? AND id = ?
 
 -- name: save_permit
-INSERT INTO paceline_permit VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET lease_until = excluded.lease_until
+INSERT INTO paceline_permit VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET keys = excluded.keys, started_at = excluded.started_at, lease_until = excluded.lease_until
 
 -- name: drop_permit
 DELETE FROM paceline_permit WHERE space = ? AND id = ?

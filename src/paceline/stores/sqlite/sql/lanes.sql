@@ -119,7 +119,8 @@ FROM (SELECT DISTINCT new.value AS home, g.id AS grp, g.turn, g.filed,
       FROM paceline_lane l CROSS JOIN paceline_group g ON g.id = l.grp CROSS JOIN paceline_wait w ON w.lane = l.id
       CROSS JOIN paceline_job j ON j.n = w.n CROSS JOIN json_each(:homes) new ON new.key = j.task
       WHERE l.class = :class)
-WHERE true ON CONFLICT (grp, class) DO NOTHING
+WHERE true
+ON CONFLICT (grp, class) DO UPDATE SET state = excluded.state, turn = excluded.turn, filed = excluded.filed
 
 -- name: last_lane
 SELECT max(id) FROM paceline_lane

@@ -21,7 +21,7 @@ SELECT document FROM paceline_rules WHERE space = ?
 INSERT INTO paceline_rules VALUES (?, ?) ON CONFLICT DO UPDATE SET document = excluded.document
 
 -- name: news
-SELECT news FROM paceline_space WHERE id = ?
+SELECT news, EXISTS (SELECT 1 FROM paceline_ear WHERE address = ?) FROM paceline_space WHERE id = ?
 
 -- name: ears
 SELECT address, waits FROM paceline_ear WHERE space = ?

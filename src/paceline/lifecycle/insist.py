@@ -1,0 +1,27 @@
+"""Work that must come to its end although whoever waits for it is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+TRIES = 3
+"""So often work is begun anew when it is cancelled itself: a loop that ends cancels every task it has."""
+
+
+async def insist(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do this to its end, then pass on a cancellation that came meanwhile. What is begun must bound its own time."""
+    cancelled: asyncio.CancelledError | None = None
+    for _ in range(TRIES):
+        task = asyncio.ensure_future(work())
+        while not task.done():
+            try:
+                await asyncio.wait([task])
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if not task.cancelled():
+            task.result()
+            break
+    if cancelled is not None:
+        raise cancelled

@@ -1,0 +1,1 @@
+-- No table changes: functions do, and a database that has those of an earlier release needs these.

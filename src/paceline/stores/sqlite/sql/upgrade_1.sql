@@ -1,0 +1,1 @@
+-- No table changes: a meter may keep one more log, which a program of version 1 cannot read.
