@@ -126,22 +126,6 @@ def hold_wiped_by_room_in_the_window() -> None:
 
 
 @mutant
-def unfenced_finish() -> None:
-    def unfenced(real: Any) -> Any:
-        def finished(state: State, finishes: Any, at: int | None = None) -> list[str]:
-            for end in finishes:
-                row = state.rows.get(end.id)
-                if row is not None:
-                    object.__setattr__(end, "fence", row.fence)
-            return real(state, finishes, at)
-
-        return finished
-
-    real = finish.finish
-    finish.finish = claim.finish = unfenced(real)
-
-
-@mutant
 def lost_claim_is_started_again() -> None:
     claim._replay = lambda state, ask, now: None
 
@@ -210,7 +194,7 @@ def big_job_that_never_reserves() -> None:
 
 @mutant
 def lease_taken_back_too_early() -> None:
-    wrapped(claim, "take_back", lambda real: lambda state, now, most: real(state, now + 1, most))
+    wrapped(claim, "take_back", lambda real: lambda state, now, most, *more: real(state, now + 1, most, *more))
 
 
 @mutant

@@ -1,0 +1,14 @@
+"""All rules that bugs are planted against."""
+
+from __future__ import annotations
+
+from . import about_costs, about_limits, about_runs, about_turns, about_wakeups
+from .rule import Rule
+
+RULES: list[Rule] = [
+    *about_turns.RULES,
+    *about_limits.RULES,
+    *about_costs.RULES,
+    *about_runs.RULES,
+    *about_wakeups.RULES,
+]
