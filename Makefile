@@ -6,8 +6,11 @@ BENCH_VENV := .venv-bench
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 
+# Hundreds of tests start a Python: what it imports is compiled once.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers check bench clean
+.PHONY: help demo test test-servers soak mutants check bench clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -24,6 +27,12 @@ test-servers: $(VENV)/.installed ## the same on Debian's PostgreSQL, PgBouncer a
 	@PACELINE_TEST_POSTGRES_BINARIES="$$(ls -d /usr/lib/postgresql/* | sort -V | tail -1)" $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores tests/postgres -k postgres
 	@PACELINE_TEST_REDIS_SERVER="$$(command -v redis-server)" $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores tests/redis -k redis
 	@PACELINE_TEST_REDIS_CLUSTER=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/stores -k "redis and (claim or limit or group or lease)"
+
+soak: $(VENV)/.installed ## new random histories and programs on every store (SECONDS=3600); keeps what goes wrong for `make test`
+	@$(BIN)/python -m tests.soak --seconds $(or $(SECONDS),3600)
+
+mutants: $(VENV)/.installed ## plant bugs in Python, SQL and Lua and see each caught (ENGINE=lua: there only); writes docs/internals/mutants.md
+	@$(BIN)/python -m tests.mutants $(if $(ENGINE),--engine $(ENGINE))
 
 check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/ruff check .
