@@ -24,6 +24,8 @@ class Crew:
         self.tallies: list[tuple[int, int, int]] = []
         """Of each process: when the first handler began, when the last, how many. At the end, if tallies are told."""
         self.cpu = 0.0
+        self.stalls = (0.0, 0.0)
+        """The longest delay of its event loop, in milliseconds, and the most processor time in one; if watched."""
         self.processes: list[asyncio.subprocess.Process] = []
         self._counts: dict[int, int] = {}
         self._listening: list[asyncio.Task[None]] = []
@@ -47,6 +49,8 @@ class Crew:
             word, *numbers = line.decode().split()
             if word == "cpu":
                 self.cpu += float(numbers[0])
+            elif word == "stalls":
+                self.stalls = (float(numbers[0]), float(numbers[1]))
             elif word == "count":
                 self._counts[process] = int(numbers[0])
             elif word == "tally":
@@ -72,7 +76,7 @@ class Crew:
 
 @asynccontextmanager
 async def crew_on(url: str, spec: str, count: int, limit: Rate | None = None, how: str = "each") -> AsyncIterator[Crew]:
-    """So many processes, all ready; `how`: tell of `each` job, or keep a `tally`."""
+    """So many processes, all ready; `how`: tell of `each` job, keep a `tally`, or be `watched`."""
     crew = Crew()
     try:
         await crew.start(count, spec, url, how, *(str(number) for number in limit or ()))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,20 +30,30 @@ def load(folder: Path = RESULTS) -> tuple[Measured, dict[str, Any]]:
     """The results by suite, and what they say about the run."""
     contents = {name: json.loads(file.read_text()) for name in SUITES if (file := folder / f"{name}.json").exists()}
     measured: Measured = {name: content["results"] for name, content in contents.items()}
+    runs = Counter(_run(content) for content in contents.values())
     about: dict[str, Any] = {}
     for content in contents.values():
-        about |= content["about"]
-    if doubts := provisional(list(contents.values())):
+        if _run(content) == runs.most_common(1)[0][0]:
+            about |= content["about"]
+    if doubts := provisional(contents):
         about = {"provisional": doubts} | about
     return measured, about
 
 
-def provisional(contents: list[dict[str, Any]]) -> str:
+def _run(content: dict[str, Any]) -> tuple[str, str]:
+    """Which run these results are of."""
+    return content["about"]["measured"], content["about"]["paceline"]
+
+
+def provisional(contents: dict[str, dict[str, Any]]) -> str:
     """Why these are not the results of one whole run; nothing if they are."""
     doubts = []
-    if len({(content["about"]["measured"], content["about"]["paceline"]) for content in contents}) > 1:
-        doubts.append("put together from several runs")
-    if any(content.get("quick", True) for content in contents):
+    runs = Counter(_run(content) for content in contents.values())
+    for run, _ in runs.most_common()[1:]:
+        suites = ", ".join(name for name, content in contents.items() if _run(content) == run)
+        load = max(content["about"]["load_before"] for content in contents.values() if _run(content) == run)
+        doubts.append(f"{suites}: of another run ({run[0]}, {run[1]}, load {load})")
+    if any(content.get("quick", True) for content in contents.values()):
         doubts.append("quick: less of everything, on a machine that may have been busy")
     return "; ".join(doubts)
 

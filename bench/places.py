@@ -49,8 +49,20 @@ class Place:
         """Bytes that everything in it takes."""
         raise NotImplementedError
 
+    def connections(self) -> int | None:
+        """Connections to it now, but for the one that asks."""
+        return None
+
+    def traces(self) -> dict[str, float]:
+        """What jobs leave behind: `bytes` that everything takes, and what else the store counts."""
+        return {"bytes": self.size()}
+
 
 class Memory(Place):
+    def traces(self) -> dict[str, float]:
+        """Nothing: to follow what Python allocates would slow down what is measured."""
+        return {}
+
     def size(self) -> int:
         """What Python has allocated since this was asked first."""
         if not tracemalloc.is_tracing():
@@ -75,6 +87,21 @@ class Postgres(Place):
     def size(self) -> int:
         return int(self._ask("select pg_database_size(current_database())"))
 
+    def connections(self) -> int | None:
+        return int(
+            self._ask(
+                "select count(*) from pg_stat_activity where datname = current_database() "
+                "and backend_type = 'client backend' and pid <> pg_backend_pid()"
+            )
+        )
+
+    def traces(self) -> dict[str, float]:
+        return {
+            "bytes": self.size(),
+            "wal": self._ask("select pg_current_wal_lsn() - '0/0'"),
+            "dead": self._ask("select coalesce(sum(n_dead_tup), 0) from pg_stat_user_tables"),
+        }
+
     def _ask(self, query: str) -> float:
         import psycopg
 
@@ -91,6 +118,9 @@ class Redis(Place):
 
     def size(self) -> int:
         return int(self._info("memory")["used_memory"])
+
+    def connections(self) -> int | None:
+        return int(self._info("clients")["connected_clients"]) - 1
 
     def _info(self, section: str) -> dict[str, Any]:
         import redis

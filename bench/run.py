@@ -43,7 +43,8 @@ def main() -> None:
     }
     rounds = {name: min(options.rounds, getattr(suite, "ROUNDS", options.rounds)) for name, suite in suites.items()}
     whole = not options.quick and set(suites) == set(SUITES) and set(options.store) == set(STORES)
-    folder = RESULTS if whole else RESULTS / "partial"
+    added = options.add and not options.quick and set(options.store) == set(STORES)
+    folder = RESULTS if whole or added else RESULTS / "partial"
     found = about()
     found["missing"] = [f"{peer.system} on {peer.store}: not measured, {why}" for peer, why in absent.items()]
     measured: dict[str, Results] = {}
@@ -58,7 +59,7 @@ def main() -> None:
             facts = {"about": found, "quick": options.quick, "rounds": rounds[name], "seconds": took}
             save(folder / f"{name}.json", facts | {"results": measured[name]})
     tell(measured, found)
-    if whole:
+    if whole or added:
         docs.write()
 
 
@@ -85,6 +86,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--store", action="append", choices=STORES, help="only this store; may be repeated")
     parser.add_argument("--rounds", type=int, help="3, or 1 of a quick run")
     parser.add_argument("--quick", action="store_true", help="less of everything, in under three minutes")
+    parser.add_argument(
+        "--add", action="store_true", help="put whole suites beside the last whole run, also on the page, which says so"
+    )
     parser.add_argument(
         "--through", default="", metavar="COMMAND", help="before each measurement: taskset -c 1, flock ..."
     )

@@ -24,7 +24,7 @@ from bench.cases import Case, Size  # noqa: E402
 from bench.pictures import pictures  # noqa: E402
 from bench.places import KINDS, Place  # noqa: E402
 from bench.report import Table, short  # noqa: E402
-from bench.suites import SUITES, binding, ceilings, flat, latency, shared, size, speed  # noqa: E402
+from bench.suites import SUITES, binding, ceilings, flat, latency, resources, shared, size, speed  # noqa: E402
 from bench.systems import PEERS, STORES  # noqa: E402
 from bench.targets import verdicts  # noqa: E402
 
@@ -75,6 +75,19 @@ async def test_jobs_groups_and_keys_are_weighed(tmp_path: Path) -> None:
     found = await size.measure(place, Case("size", "sqlite", "bytes", 300))
 
     assert found["job"] > 0 and found["key"] > 0
+
+
+async def test_a_worker_is_weighed_idle_and_under_load(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resources, "IDLE", 0.1)
+    store = store_of(place)
+
+    found = await resources.measure(place, Case("resources", store, "ours:plain", 100))
+
+    assert found["jobs"] == 100 and found["idle_memory"] > 5 and found["memory"] > 5
+    assert (found["stall_cpu_ms"] or 0) > 0 if store != "memory" else found["stall_cpu_ms"] is None
+    assert (found["connections"] or 0) > 0 if store in ("postgres", "redis") else found["connections"] is None
+    assert (found["wal"] or 0) > 0 if store == "postgres" else found["wal"] is None
+    assert [len(table.rows) for table in resources.tables({f"{store} ours": [found]})] == [1, int(store != "memory")]
 
 
 async def test_a_start_elsewhere_is_timed(tmp_path: Path) -> None:
@@ -186,6 +199,18 @@ def test_the_page_and_its_pictures_show_the_committed_results() -> None:
     assert docs.render(page, measured, about) == page
     for name, drawn in pictures(measured).items():
         assert (ROOT / "docs" / "pictures" / name).read_text() == drawn
+
+
+def test_the_page_names_suites_that_are_of_another_run_than_most() -> None:
+    def results(measured: str) -> dict[str, Any]:
+        return {"about": {"measured": measured, "paceline": "1.0, abc", "load_before": 0.5}, "quick": False}
+
+    one, other = results("monday"), results("tuesday")
+
+    assert docs.provisional({"speed": one, "size": one}) == ""
+    assert docs.provisional({"speed": one, "size": other, "flat": one}) == (
+        "size: of another run (tuesday, 1.0, abc, load 0.5)"
+    )
 
 
 def test_no_figure_stands_in_the_page_by_hand() -> None:
