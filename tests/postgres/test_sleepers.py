@@ -193,3 +193,17 @@ async def test_who_sleeps_for_long_stays_registered(store, adder, sql, monkeypat
         await until(lambda: handler.begun == 1)
         assert time.monotonic() - began < 5
         handler.free.set()
+
+
+async def test_who_stood_still_for_so_long_that_it_is_no_longer_registered_looks_again(store, adder, sql, monkeypatch):
+    monkeypatch.setattr(listening, "SAID_FOR", 1)
+    monkeypatch.setattr(listening, "SAY_EVERY", 1.0)
+    handler = Handler()
+    worker = Worker("line", handler, store=store, concurrency=1)
+    async with worker:
+        await until(lambda: asleep(sql) == [True])
+        await soundly()
+        await adder.insert(jobs("unseen", 1))
+        await until(lambda: handler.begun == 1)
+        handler.free.set()
+    assert worker.insurance_wakeups == 0

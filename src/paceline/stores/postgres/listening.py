@@ -138,16 +138,20 @@ class Listening:
                 self._say(connection, asleep=False)
                 said_at, look_at = now, None
             if now - said_at > SAY_EVERY or (self._wants_empty and not wants_empty):
-                said_at = now
-                self._say(connection, asleep=self._asleep)
+                said_at, unseen = now, self._say(connection, asleep=self._asleep)
+                if unseen is not None and self._asleep:
+                    # This process stood still for so long that nobody knew of it any more.
+                    known, look_at = unseen, now + LOOK_SOON
+                    self._ears.wake_all()
         self._ask(connection, "select paceline.stop_listening($1::int, $2::text)", self._space, self._process)
 
-    def _say(self, connection: psycopg.Connection[Any], asleep: bool) -> int:
+    def _say(self, connection: psycopg.Connection[Any], asleep: bool) -> int | None:
+        """Gives the first transaction that surely sees it, or None when all others knew it before."""
         text = "select paceline.listen_on($1::int, $2::text, $3::boolean, $4::boolean, $5::bigint)"
         self._wants_empty = self._ears.wants_empty
-        known = int(self._ask(connection, text, self._space, self._process, self._wants_empty, asleep, SAID_FOR))
+        unseen = self._ask(connection, text, self._space, self._process, self._wants_empty, asleep, SAID_FOR)
         self._asleep = asleep
-        return known
+        return None if unseen is None else int(unseen)
 
     def _may_wake(self) -> bool:
         """True when nobody sleeps, and whoever begins to from now on nudges us."""
@@ -155,9 +159,10 @@ class Listening:
         self._asleep = self._ears.asleep
         return not self._asleep
 
-    def _all_know(self, connection: psycopg.Connection[Any], known: int) -> bool:
+    def _all_know(self, connection: psycopg.Connection[Any], known: int | None) -> bool:
         """True when every transaction that began before we listened is over."""
-        return int(self._ask(connection, "select pg_snapshot_xmin(pg_current_snapshot())::text")) > known
+        oldest = "select pg_snapshot_xmin(pg_current_snapshot())::text"
+        return known is None or int(self._ask(connection, oldest)) > known
 
     def _ask(self, connection: psycopg.Connection[Any], text: str, *values: Any) -> Any:
         with RawCursor(connection) as cursor:

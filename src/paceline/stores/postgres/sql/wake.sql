@@ -2,14 +2,19 @@
 
 -- A process says that it listens, or goes on to, and whether anybody sleeps there. Gives the first transaction number
 -- that surely saw it: whoever began earlier may not have, so the process looks by itself until all of those are over.
+-- Null when everybody knew all along: it was said before, and half of the time for which it was said is left.
 create function paceline.listen_on(p_space int, p_process text, p_wants_empty boolean, p_asleep boolean, p_for bigint)
 returns text language plpgsql as $$
+declare
+    v_known boolean;
 begin
+    select until > paceline.clock_us() + p_for / 2 and (asleep or not p_asleep) and (wants_empty or not p_wants_empty)
+        into v_known from paceline.listener where space = p_space and process = p_process;
     insert into paceline.listener (space, process, wants_empty, asleep, until)
         values (p_space, p_process, p_wants_empty, p_asleep, paceline.clock_us() + p_for)
         on conflict (space, process) do update set wants_empty = excluded.wants_empty, asleep = excluded.asleep,
             until = excluded.until;
-    return pg_current_xact_id()::text;
+    return case when v_known then null else pg_current_xact_id()::text end;
 end $$;
 
 create function paceline.stop_listening(p_space int, p_process text) returns void language sql as $$
