@@ -257,9 +257,14 @@ def _jobs(evidence: Evidence) -> Iterator[str]:
     """Accepted jobs end in one final state; only a drain may have removed them while they waited."""
     drains = evidence.of("drain")
     succeeded = {note["job"] for note in evidence.of("end") if note["error"] is None}
+    queues = defaultdict(set)
     for note in evidence.of("added"):
-        drained = any(drain["queue"] == note["queue"] and drain["at"] > note["since"] for drain in drains)
         for job in note["jobs"]:
+            # An id that exists is given back, from whatever queue it was added to first.
+            queues[job].add(note["queue"])
+    for note in evidence.of("added"):
+        for job in note["jobs"]:
+            drained = any(drain["queue"] in queues[job] and drain["at"] > note["since"] for drain in drains)
             state = evidence.states.get(job)
             if state is None and (job in succeeded or not drained):
                 yield f"{job} was accepted and is gone"
