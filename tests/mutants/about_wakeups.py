@@ -6,7 +6,7 @@ acts in another.
 
 from __future__ import annotations
 
-from .rule import Rule, beside
+from .rule import Rule, beside, sql
 
 
 def reacts(deed: str) -> str:
@@ -139,8 +139,8 @@ RULES = [
         ),
         sql=beside(
             "postgres/listening",
-            "self._wants_empty, asleep, SAID_FOR))",
-            "self._wants_empty, False, SAID_FOR))",
+            "self._wants_empty, asleep, SAID_FOR)",
+            "self._wants_empty, False, SAID_FOR)",
         ),
     ),
     Rule(
@@ -210,7 +210,12 @@ RULES = [
     Rule(
         "a process looks by itself until every older transaction is over",
         (TOO_EARLY,),
-        sql=beside("postgres/listening", 'current_snapshot())::text")) > known', 'current_snapshot())::text")) > 0'),
+        sql=beside("postgres/listening", ", oldest)) > known", ", oldest)) > 0"),
+    ),
+    Rule(
+        "who was no longer registered looks again",
+        ("test_who_stood_still_for_so_long_that_it_is_no_longer_registered_looks_again",),
+        sql=sql("wake", "case when v_known then null", "case when true then null"),
     ),
     Rule(
         "what was missed is counted",
