@@ -337,6 +337,22 @@ async def test_a_group_limit_over_two_queues_hides_neither(store, opener, how, w
     assert sorted(queues) == ["a"] * 10 + ["b"] * 10
 
 
+async def test_a_lane_that_opens_in_a_claim_of_another_process_that_starts_nothing_is_open(opener):
+    clock = HandClock()
+    here, other = opener(clock=clock), opener(clock=clock)
+    await here.set_limits([Limit("tenant", Delay("1s"), by="group")])
+    queue = Queue("line", store=here)
+    await queue.add_many([("u", None), *[("t", None, {"group": "ada"})] * 2])
+    assert len(await start(other, tasks=frozenset("u"))) == 1
+    assert len(await start(other, 2)) == 1
+    await queue.add("t", group="ada")
+
+    clock.at += SECOND
+    assert await start(other, tasks=frozenset("u")) == []
+
+    assert len(await start(here)) == 1
+
+
 async def test_a_group_keeps_its_turn_when_its_classes_become_one(twins):
     """Its lane in the class that stays was empty, and stood at an older turn."""
     history = twins(0)

@@ -70,6 +70,7 @@ class SqliteState(State):
             raise StoreUnavailable(
                 "the file was emptied or replaced while it was in use; nothing was changed, try again"
             )
+        self._written_before = db.total_changes
         self.space, version, rules_version, ears_version, news, latest, orders, fences, permits, self.ids = row
         self.orders, self.fences = orders, fences
         self._ids_before = self.ids
@@ -89,12 +90,13 @@ class SqliteState(State):
         self.rows.absent.clear()  # type: ignore[attr-defined]
 
     def changed(self) -> bool:
-        """True when the transaction has to be written."""
+        """True when the transaction has to be written, or some of it was when a step read what it had changed."""
+        written = self.db.total_changes != self._written_before
         moved = self.ids != self._ids_before
         rules = self.registry.rules_changed or self.waiting_permits.changed
         lines: Any = self.lines.values()
         touched = any(line.settings_changed or line.numbers() != line.written for line in lines)
-        return moved or rules or touched or self.outdated or self.dirty.any() or self.sleepers.any()
+        return written or moved or rules or touched or self.outdated or self.dirty.any() or self.sleepers.any()
 
     def end(self) -> None:
         """Write what changed."""

@@ -33,6 +33,10 @@ class Cursors:
     def in_transaction(self) -> bool:
         return bool(self._connection.in_transaction)
 
+    @property
+    def total_changes(self) -> int:
+        return int(self._connection.total_changes)
+
     def execute(self, sql: str, values: Any = ()) -> Any:
         return self._cursor().execute(sql, values)
 
