@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from paceline import Limit, Queue, Rate
+from paceline import Delay, Limit, Queue, Rate
 from paceline.stores.interface import Filter
+from paceline.stores.steps.lanes import BLOCKED, READY
 
 from .helpers import start
 
@@ -69,3 +70,17 @@ async def test_a_limit_that_was_only_looked_at_can_be_dropped_after_another_proc
 
     assert await store.drop_limit("api") is True
     assert len(await start_all(other)) == 3
+
+
+async def test_a_new_head_opens_a_blocked_lane_of_which_no_job_was_read(store, opener, program):
+    await store.set_limits([Limit("tenant", Delay("1h"), by="group")])
+    await Queue("line", store=store).add_many([("t", None, {"group": "ada"})] * 2)
+    assert len(await start(store, 2)) == 1
+    lanes = program()
+    assert lanes.execute("SELECT state FROM paceline_lane").fetchall() == [(BLOCKED.value,)]
+
+    await Queue("line", store=opener()).add("t", group="ada")
+    assert lanes.execute("SELECT state FROM paceline_lane").fetchall() == [(BLOCKED.value,)]
+    await Queue("line", store=opener()).add("t", group="ada", priority=-1)
+
+    assert lanes.execute("SELECT state FROM paceline_lane").fetchall() == [(READY.value,)]

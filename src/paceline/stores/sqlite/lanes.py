@@ -104,8 +104,8 @@ class SqliteLane(Lane):
         self._mark_all()
         self.cls.line.state.dirty.waits[self.number, *key] = row.n  # type: ignore[attr-defined]
         near = self.ahead.push(key, row)
-        # Beyond what was read it goes behind others, and nobody looks; unless there are none.
-        return (near or self.waiting == 1) and self.head() is row
+        # Beyond what was read it may still be the first, if those have left: a lane that is shut until then must know.
+        return (near or self.waiting == 1 or self._state is BLOCKED) and self.head() is row
 
     def head(self) -> Row:
         entries = self.ahead.entries
