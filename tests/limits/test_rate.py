@@ -163,6 +163,20 @@ def test_storing_and_reading_the_state_changes_no_decision(
     assert all(isinstance(number, int) for number in rate.dump(stored))
 
 
+@given(counts, windows, steps)
+def test_a_look_at_the_state_leaves_it_as_it_is(most: int, window: int, asked: list[Start]) -> None:
+    rate, now = rate_of(most, window), 0
+    state = rate.new_state()
+    for pause, cost in asked:
+        now += pause
+        rate.charge(state, cost, now)
+    before = (list(state.ats), list(state.cums), state.total, state.base, state.lost_at)
+
+    rate.dump(state)
+
+    assert (state.ats, state.cums, state.total, state.base, state.lost_at) == before
+
+
 @given(counts, windows, steps, steps)
 def test_from_the_instant_it_may_be_forgotten_a_state_decides_like_a_new_one(
     most: int, window: int, asked: list[Start], more: list[Start]

@@ -101,13 +101,15 @@ class Rate(Combines):
 
     def trim(self, state: Window) -> None:
         """Fold what no decision under this `max` can ask for."""
+        cut, state.base, state.lost_at = self._folded(state)
+        del state.ats[:cut]
+        del state.cums[:cut]
+        state.first = max(state.first - cut, 0)
+
+    def _folded(self, state: Window) -> tuple[int, int, Micros]:
+        """How many entries that is, and `base` and `lost_at` without them."""
         cut = bisect_right(state.cums, state.total - self.max)
-        if cut:
-            state.base = state.cums[cut - 1]
-            state.lost_at = state.ats[cut - 1]
-            del state.ats[:cut]
-            del state.cums[:cut]
-            state.first = max(state.first - cut, 0)
+        return (cut, state.cums[cut - 1], state.ats[cut - 1]) if cut else (0, state.base, state.lost_at)
 
     def used(self, state: Window, in_flight: int, now: Micros) -> int:
         gone = bisect_right(state.ats, now - self.window)
@@ -144,9 +146,10 @@ class Rate(Combines):
         return state.total - (state.cums[-2] if len(state.cums) > 1 else state.base)
 
     def dump(self, state: Window) -> list[int]:
-        self.trim(state)
-        pairs = [number for pair in zip(state.ats, state.cums, strict=True) for number in pair]
-        return [state.total, state.base, state.lost_at, *pairs]
+        # The state stays as it is: who only looks dumps too, and a store would not write what a look has folded.
+        cut, base, lost_at = self._folded(state)
+        pairs = [number for pair in zip(state.ats[cut:], state.cums[cut:], strict=True) for number in pair]
+        return [state.total, base, lost_at, *pairs]
 
     def load(self, numbers: list[int]) -> Window:
         state = Window()
