@@ -146,12 +146,14 @@ class State:
         """Leases whose time is over: in the order in which they ended, then in which they started."""
         ends = self.lease_ends
         over: Leased = []
-        while ends and ends[0][0] <= now and len(over) < most:
+        until = 0
+        # Those that end at one instant are looked at together: one that was prolonged may have started first.
+        while ends and ends[0][0] <= now and (len(over) < most or ends[0][0] == until):
             until, _, holders = heappop(ends)
             over += [pair for pair in holders if _ends(pair, until)]
         over.sort(key=lambda pair: (pair[0].lease_until, pair[1]))
-        for holder, fence in over[most:]:
-            self.lease([(holder, fence)], holder.lease_until)
+        if len(over) > most:
+            self.lease(over[most:], until)
         return over[:most]
 
     def lease_may_be_over(self, now: Micros) -> bool:
