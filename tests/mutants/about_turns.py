@@ -134,8 +134,8 @@ RULES = [
         ("test_a_job_that_joins_others_takes_its_own_place",),
         sql=sql(
             "classes",
-            "l.waiting = 0 or (o.priority, o.place) < (l.head_priority, l.head_place) as leads",
-            "l.waiting = 0 as leads",
+            "l.waiting = 0 or (o.priority, o.place) < (l.head_priority, l.head_place) as lowers",
+            "l.waiting = 0 as lowers",
         ),
         lua=lua(
             "insert", "members[second] = job[6], lanes.place(order, id)", "members[second] = 0, lanes.place(order, id)"

@@ -261,6 +261,13 @@ begin
     return v_all;
 end $$;
 
+-- Whether nobody waits in a lane before this place. What a lane says of its head is a bound: it is that of the last start.
+create function paceline.leads(p_lane bigint, p_head_priority bigint, p_head_place bigint, p_priority bigint, p_place bigint)
+returns boolean language sql stable as $$
+    select not exists (select from paceline.wait w where w.lane = p_lane
+        and (w.priority, w.place) >= (p_head_priority, p_head_place) and (w.priority, w.place) < (p_priority, p_place))
+$$;
+
 -- The same for the usual case of an idle queue, in two statements: one arrival came, for the only lane of its group.
 -- False when it is something else: nothing was done.
 create function paceline.fold_one(p_queue int) returns boolean language plpgsql as $$
@@ -268,12 +275,11 @@ declare
     a record;
 begin
     select o.ctid as row, o.number, o.priority, o.place, l.ctid as lane, n.ctid as line, n.filings,
-        l.waiting = 0 as first, l.waiting = 0 or (o.priority, o.place) < (l.head_priority, l.head_place) as leads,
+        l.waiting = 0 as first, l.waiting = 0 or (o.priority, o.place) < (l.head_priority, l.head_place) as lowers, h.opens,
         case when l.waiting = 0 then greatest(l.turn, n.virtual_time + 65536) else l.turn end as turn,
         case when l.waiting = 0 then n.filings + 1 else l.filed end as filed,
         o.what = 0 and n.folding is null and n.folded is not null and not g.paused and cardinality(g.lanes) = 1
-            and g.lanes[1] = o.lane and g.classes[1] = k.class and (m.low is null or l.waiting > 0 and l.state <> 1
-                and (o.priority, o.place) >= (l.head_priority, l.head_place)
+            and g.lanes[1] = o.lane and g.classes[1] = k.class and (m.low is null or l.state <> 1 and not h.opens
                 or (case when l.waiting = 0 then greatest(l.turn, n.virtual_time + 65536) else l.turn end,
                     case when l.waiting = 0 then n.filings + 1 else l.filed end)
                     >= (n.low_turn[m.low], n.low_filed[m.low])) as usual, count(*) over () as arrivals
@@ -286,15 +292,17 @@ begin
             as g on true
         left join lateral (select t.ctid, t.* from paceline.lane t where t.id = o.lane order by t.version desc limit 1)
             as l on true
+        left join lateral (select l.waiting = 0 or l.state = 2
+            and paceline.leads(l.id, l.head_priority, l.head_place, o.priority, o.place) as opens offset 0) as h on true
         left join lateral (select array_position(n.low_class, k.class) as low offset 0) as m on true limit 1;
     if a.arrivals is distinct from 1 or a.usual is not true then return false; end if;
     with gone as (
         delete from paceline.arrival where ctid = a.row
     ), filed as (
         update paceline.lane u set version = u.version + 1, waiting = u.waiting + a.number, turn = a.turn, filed = a.filed,
-            state = case when a.leads and (a.first or u.state = 2) then 1 else u.state end,
-            head_priority = case when a.leads then a.priority else u.head_priority end,
-            head_place = case when a.leads then a.place else u.head_place end where u.ctid = a.lane
+            state = case when a.opens then 1 else u.state end,
+            head_priority = case when a.lowers then a.priority else u.head_priority end,
+            head_place = case when a.lowers then a.place else u.head_place end where u.ctid = a.lane
     )
     update paceline.line u set version = u.version + 1, waiting = u.waiting + a.number,
         filings = u.filings + a.first::int where u.ctid = a.line;
@@ -312,7 +320,7 @@ declare
     s_class int[]; s_g int[]; s_grp bigint[]; s_name text[]; s_paused boolean[]; s_lane bigint[]; s_guess bigint[];
     s_other bigint[]; s_free boolean[]; s_fresh boolean[];
     s_number int[]; s_priority bigint[]; s_place bigint[]; s_turn bigint[]; s_filed bigint[]; s_size bigint[];
-    s_row tid[]; s_state int[]; s_waiting int[]; s_head_priority bigint[]; s_head_place bigint[];
+    s_row tid[]; s_state int[]; s_opens boolean[]; s_waiting int[]; s_head_priority bigint[]; s_head_place bigint[];
     v_g int := 0;
     v_turn bigint;
     v_filed bigint;
@@ -333,9 +341,11 @@ begin
         array_agg(l.id), array_agg(s.lane), array_agg(s.other),
         array_agg(l.id is null and s.again = 1 and not exists (select from paceline.lane o where o.id = s.lane)), array_agg(s.number), array_agg(s.head[1]), array_agg(s.head[2]),
         array_agg(n.last[2]), array_agg(n.last[1]), array_agg(coalesce(n.size, 0)), array_agg(l.ctid),
-        array_agg(l.state), array_agg(l.waiting), array_agg(l.head_priority), array_agg(l.head_place)
+        array_agg(l.state), array_agg(l.waiting = 0 or l.state = 2
+            and paceline.leads(l.id, l.head_priority, l.head_place, s.head[1], s.head[2])),
+        array_agg(l.waiting), array_agg(l.head_priority), array_agg(l.head_place)
         into s_class, s_g, s_grp, s_name, s_paused, s_lane, s_guess, s_other, s_free, s_number, s_priority, s_place, s_turn, s_filed,
-        s_size, s_row, s_state, s_waiting, s_head_priority, s_head_place
+        s_size, s_row, s_state, s_opens, s_waiting, s_head_priority, s_head_place
         from (select u.class, u.grp, min(u.lane) as lane, max(u.lane) as other, sum(u.number)::int as number,
                 min(array[u.priority, u.place]) as head, dense_rank() over (order by min(u.first))::int as g,
                 row_number() over (partition by min(u.lane) order by min(u.id)) as again,
@@ -381,10 +391,9 @@ begin
             s_state[i] := case when s_paused[i] then 4 else 1 end;
         else
             v_moves := v_moves or s_guess[i] <> s_lane[i] or s_other[i] <> s_lane[i];
-            if s_waiting[i] = 0 or (s_priority[i], s_place[i]) < (s_head_priority[i], s_head_place[i]) then
-                -- A new head may fit where the old one did not.
-                if s_waiting[i] = 0 or s_state[i] = 2 then s_state[i] := 1; end if;
-            else
+            -- A new head may fit where the old one did not.
+            if s_opens[i] then s_state[i] := 1; end if;
+            if s_waiting[i] > 0 and (s_priority[i], s_place[i]) >= (s_head_priority[i], s_head_place[i]) then
                 s_priority[i] := s_head_priority[i];
                 s_place[i] := s_head_place[i];
             end if;
