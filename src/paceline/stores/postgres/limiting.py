@@ -20,6 +20,7 @@ from paceline.stores.interface import Changed, Grant, Hold, Override, Standing, 
 from paceline.stores.postgres.calls import Calls
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
+from paceline.stores.postgres.faults import fault
 from paceline.stores.postgres.listening import Listening, Polling
 from paceline.stores.postgres.rows import FAILED, failed_in, hold_json, limit_json, limit_of
 from paceline.stores.server_clock import ServerClock
@@ -232,9 +233,9 @@ class LimitCalls(ABC):
     async def acquire(
         self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
     ) -> Grant:
-        granted, now, until, leased, wakes = await self.calls.row(
-            """select granted, instant, until, leased, wakes from paceline.acquire($1::int, $2::bigint, $3::text[],
-            $4::text[], $5::bigint[], $6::text, $7::bigint, $8::boolean, $9::boolean)""",
+        granted, now, until, leased, wakes, refused = await self.calls.row(
+            """select granted, instant, until, leased, wakes, refused from paceline.acquire($1::int, $2::bigint,
+            $3::text[], $4::text[], $5::bigint[], $6::text, $7::bigint, $8::boolean, $9::boolean)""",
             await self.space(),
             self.given_now(),
             [target.limit for target in targets],
@@ -248,6 +249,8 @@ class LimitCalls(ABC):
         )
         self.heard(now)
         self.woken(wakes)
+        if refused is not None:
+            raise fault(json.loads(refused))
         return Grant(granted, now, until, leased, failed_in(wakes))
 
     async def give_back(self, permits: Sequence[str]) -> None:

@@ -191,15 +191,41 @@ begin
     perform paceline.tell(p_space, array['*']);
 end $$;
 
-create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[]);
+create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[], refused text);
 
--- Start something that is no job: all keys are charged, or none.
+-- Start something that is no job. What was taken back before stays so, whatever is wrong with the call: then `refused` says
+-- what, because an error would undo it.
 create function paceline.acquire(p_space int, p_now bigint, p_limits text[], p_groups text[], p_costs bigint[],
     p_permit text, p_lease bigint, p_force boolean, p_waits boolean) returns paceline.grant_ language plpgsql /* by index */ as $$
 declare
     v_answer paceline.grant_;
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_back record;
+begin
+    perform paceline.expire(p_space, v_now);
+    select * into v_back from paceline.take_back(p_space, v_now, 64, false);
+    if v_back.number = 0 then
+        return paceline.acquire_all(p_space, p_now, p_limits, p_groups, p_costs, p_permit, p_lease, p_force, p_waits, '{}');
+    end if;
+    begin
+        return paceline.acquire_all(p_space, p_now, p_limits, p_groups, p_costs, p_permit, p_lease, p_force, p_waits,
+            v_back.wakes);
+    exception when sqlstate 'PL001' then
+        get stacked diagnostics v_answer.refused = pg_exception_detail;
+    end;
+    v_answer.instant := v_now;
+    v_answer.wakes := v_back.wakes;
+    perform paceline.tell(p_space, v_answer.wakes);
+    return v_answer;
+end $$;
+
+-- All keys are charged, or none.
+create function paceline.acquire_all(p_space int, p_now bigint, p_limits text[], p_groups text[], p_costs bigint[],
+    p_permit text, p_lease bigint, p_force boolean, p_waits boolean, p_wakes text[]) returns paceline.grant_
+language plpgsql as $$
+declare
+    v_answer paceline.grant_;
+    v_now bigint;
     m paceline.meter;
     v_meters bigint[] := '{}';
     v_until bigint := 0;
@@ -207,9 +233,7 @@ declare
     v_lim paceline.lim;
     v_held paceline.permit;
 begin
-    perform paceline.expire(p_space, v_now);
-    select * into v_back from paceline.take_back(p_space, v_now, 64, false);
-    v_answer.wakes := v_back.wakes;
+    v_answer.wakes := p_wakes;
     -- Locked in their order, whatever the order of the targets.
     perform (paceline.require_key(p_space, t.name, coalesce(t.grp, ''))).id
         from (select u.name, u.grp from unnest(p_limits, p_groups) as u (name, grp)
