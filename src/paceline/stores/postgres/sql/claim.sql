@@ -478,17 +478,20 @@ begin
         where paceline.opens_at(m, t.cost) > p_now and not paceline.lacks_only_room(m, t.cost, p_now));
 end $$;
 
--- Room that was kept is free for everybody; lanes of queues that are not ours are told by an arrival.
+-- Room that was kept is free for everybody; lanes of queues that somebody else has locked are told by an arrival. Told in
+-- both ways, a lane would look again although it was filed anew meanwhile.
 create function paceline.give_up(p_space int, m paceline.meter) returns void language plpgsql as $$
+declare
+    v_locked int[];
 begin
     update paceline.meter set version = version + 1, reserved_by = null, reserved_permit = false
         where id = m.id and version >= m.version;
     if m.grp <> '' then
+        v_locked := array(select q.id from paceline.queue q where q.space = p_space for no key update skip locked);
+        perform paceline.look_again(t.id, m.lim, m.grp, 2) from unnest(v_locked) as t (id);
         insert into paceline.arrival (queue, what, lim, grp)
             select g.queue, 2, m.lim, m.grp from paceline.grp g join paceline.queue q on q.id = g.queue
-            where g.name = m.grp and q.space = p_space;
-        perform paceline.look_again(q.id, m.lim, m.grp, 2) from paceline.queue q
-            where q.id in (select o.id from paceline.queue o where o.space = p_space for no key update skip locked);
+            where g.name = m.grp and q.space = p_space and not g.queue = any (v_locked);
     end if;
 end $$;
 
