@@ -526,14 +526,6 @@ begin
         if n > 0 then
             c := paceline.write_starts(c, p_queues, v_vt, v_filings, j_place, j_again, j_row, s_job, km, lm, l_from, l_to,
                 k_from, k_to, k_place, l_k, j_lane, m_id, k_id, v_mark, v_mark_turn, v_mark_filed);
-            v_ids := '{}'; v_pair_k := '{}';
-            for x in 1 .. cardinality(m_id) loop
-                if m_taken[x] > 0 then v_ids := v_ids || m_id[x]; v_pair_k := v_pair_k || m_taken[x]::int; end if;
-            end loop;
-            if v_ids <> '{}' then
-                perform paceline.charge_many(v_ids, v_pair_k::bigint[], c.now);
-                perform paceline.trim_shared(v_ids, c.now);
-            end if;
             w_row := '{}'; w_turn := '{}'; w_filed := '{}'; w_started := '{}'; w_priority := '{}'; w_place := '{}';
             v_ids := '{}';
             p := 0;
@@ -558,12 +550,25 @@ begin
                         select y.id from paceline.grp r cross join lateral unnest(r.lanes) as y (id)
                         where r.id = any (v_ids) and not y.id = any (l_id))));
             end if;
-            if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
+        -- Closed lanes are filed by what had started when their turn came, before all that started later counts.
         if 9 = any (l_state) then
-            perform paceline.file_until(t.id, (select max(paceline.opens_at(m, 1)) from paceline.class d,
-                lateral paceline.keys_of(d.grouped, t.name) as m where d.id = k_id[t.k]))
-                from unnest(l_id, l_state, l_name, l_k) as t (id, state, name, k) where t.state = 9;
+            perform paceline.file_until(s.id, s.until) from (
+                select t.id, (select max(paceline.opens_at(m, 1)) from paceline.class d,
+                    lateral paceline.keys_of(d.grouped, t.name) as m where d.id = k_id[t.k]) as until
+                from unnest(l_id, l_state, l_name, l_k) as t (id, state, name, k) where t.state = 9) as s
+                where s.until > c.now;
+        end if;
+        if n > 0 then
+            v_ids := '{}'; v_pair_k := '{}';
+            for x in 1 .. cardinality(m_id) loop
+                if m_taken[x] > 0 then v_ids := v_ids || m_id[x]; v_pair_k := v_pair_k || m_taken[x]::int; end if;
+            end loop;
+            if v_ids <> '{}' then
+                perform paceline.charge_many(v_ids, v_pair_k::bigint[], c.now);
+                perform paceline.trim_shared(v_ids, c.now);
+            end if;
+            if f_name <> '{}' then perform paceline.file_full(p_queues, f_name, f_meter, c.now); end if;
         end if;
         exit when not v_more or unusual;
     end loop;
