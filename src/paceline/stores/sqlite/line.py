@@ -13,6 +13,7 @@ from paceline.stores.interface import StartRecord
 from paceline.stores.sqlite.heap import LOWEST, Key, PagedHeap
 from paceline.stores.sqlite.lanes import STATES, SqliteClass, SqliteGroup, SqliteLane
 from paceline.stores.sqlite.statements import statements
+from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.lanes import PAUSED, Group, Keys, Lane, LaneClass
 from paceline.stores.steps.line import Line
 from paceline.stores.steps.registry import LaneMeter
@@ -222,8 +223,8 @@ class SqliteLine(Line):
             row.lane = self.lane(self.class_for(row.job.task), self.group(row.job.group))
             row.entry = (row.job.priority, row.order)
 
-    def start(self, lane: Lane, row: Row, keys: Keys, now: Micros) -> None:
-        super().start(lane, row, keys, now)
+    def start(self, lane: Lane, row: Row, keys: Keys, choosing: Choosing) -> None:
+        super().start(lane, row, keys, choosing)
         self.state.touch(row)
 
     def read_heads(self, lanes: list[SqliteLane]) -> None:

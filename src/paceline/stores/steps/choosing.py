@@ -21,6 +21,7 @@ class Choosing:
         "also",
         "budget",
         "failed",
+        "lines",
         "misfits",
         "most",
         "needs_room",
@@ -33,9 +34,18 @@ class Choosing:
         "visible",
     )
 
-    def __init__(self, now: Micros, budget: int, tasks: frozenset[str] | None, also: list[LaneMeter], room: int | None):
+    def __init__(
+        self,
+        now: Micros,
+        budget: int,
+        lines: list[Line],
+        tasks: frozenset[str] | None,
+        also: list[LaneMeter],
+        room: int | None,
+    ) -> None:
         self.now = now
         self.budget = budget
+        self.lines = lines
         self.tasks = tasks
         self.also = also
         self.room = room

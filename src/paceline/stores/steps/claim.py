@@ -32,7 +32,7 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     if ask.tasks is not None:
         _know(state, lines, ask.tasks)
     most = 2 * ask.slots + MOVED_ANYWAY
-    choosing = Choosing(now, most, ask.tasks, also, ask.room)
+    choosing = Choosing(now, most, lines, ask.tasks, also, ask.room)
     busy = _let_time_pass(state, lines, choosing, most)
     choosing.most = ask.most
     started: list[Row] = []
@@ -163,7 +163,7 @@ def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> 
     if choosing.also:
         met = {meter for meter, _ in keys}
         keys = [*keys, *((meter, cost_under(cost, meter.key[0])) for meter in choosing.also if meter not in met)]
-    line.start(row.lane, row, keys, now)
+    line.start(row.lane, row, keys, choosing)
     row.started_at = now
     row.attempts_made += 1
     state.fences += 1

@@ -127,8 +127,9 @@ class Line(Filing):
         if own > now:
             lane.file_until(own)
 
-    def start(self, lane: Lane, row: Row, keys: Keys, now: Micros) -> None:
+    def start(self, lane: Lane, row: Row, keys: Keys, choosing: Choosing) -> None:
         """Move the job from its lane to active, charge every key, and give its group the next turn."""
+        now = choosing.now
         group = lane.group
         job = row.job
         lane.remove(row)
@@ -161,15 +162,19 @@ class Line(Filing):
                 if other is not lane and other.state is READY and other.waiting:
                     other.make_ready()
         for meter in lane.meters:
-            self._file_full(meter, now)
+            self._file_full(meter, choosing)
         self.forget_if_idle(group)
 
-    def _file_full(self, meter: LaneMeter, now: Micros) -> None:
-        """A start filled a group's key: file its lanes here and now, in whatever queue they are."""
+    def _file_full(self, meter: LaneMeter, choosing: Choosing) -> None:
+        """A start filled a group's key: file its lanes here and now. Other queues find out when they are asked."""
         until = meter.opens_at(1)
-        if until > now:
-            for lane in meter.lanes:
-                if lane.state is READY and lane.waiting:
+        if until <= choosing.now:
+            return
+        name, id = meter.key
+        for line in choosing.lines:
+            group = line.groups.get(id)
+            for cls, lane in group.lanes.items() if group is not None else ():
+                if lane.state is READY and lane.waiting and any(limit.name == name for limit in cls.group_limits):
                     lane.file_until(until)
 
     def still_reserves(self, meter: LaneMeter, row: Row, now: Micros) -> bool:

@@ -672,7 +672,7 @@ begin
     c.fences := c.fences || v_fences;
 end $$;
 
--- Starts filled keys of groups: their ready lanes, in all queues that are locked, are blocked until the key opens, or parked until something finishes.
+-- Starts filled keys of groups: their ready lanes, in all queues of the claim, are blocked until the key opens, or parked until something finishes.
 create function paceline.file_full(p_queues int[], p_names text[], p_meters bigint[], p_now bigint) returns void
 language plpgsql as $$
 declare

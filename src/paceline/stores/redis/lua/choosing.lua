@@ -199,11 +199,11 @@ local function choose(line)
   end
 end
 
--- A start filled a group's key: file its lanes here and now, in whatever queue they are.
+-- A start filled a group's key: file its lanes here and now. Other queues find out when they are asked.
 local function file_full(meter)
   local till = meters.opens_at(meter, 1)
   if till > now then
-    for _, lane in ipairs(lanes.under(meter)) do
+    for _, lane in ipairs(lanes.under(meter, args.queues)) do
       if lane.state == READY then
         lanes.file_until(lane, till)
       end

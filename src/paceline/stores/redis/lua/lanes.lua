@@ -190,15 +190,15 @@ local function is_in(list, name)
   return false
 end
 
--- All lanes with waiting jobs under a group's key, in whatever queue they are.
-function lanes.under(meter)
+-- All lanes with waiting jobs under a group's key, in whatever queue they are, or in these only.
+function lanes.under(meter, queues)
   local found = {}
   if not meter.group then
     return found
   end
   for queue in pairs(meter.queues) do
-    local line = lines.get(queue)
-    for _, lane in pairs(lanes.of_group(lanes.group(line, meter.group))) do
+    local line = (not queues or is_in(queues, queue)) and lines.get(queue)
+    for _, lane in pairs(line and lanes.of_group(lanes.group(line, meter.group)) or {}) do
       if lane.jobs > 0 and is_in(lane.cls.own, meter.name) then
         found[#found + 1] = lane
       end
