@@ -440,13 +440,22 @@ def without(*names: str, **other: Any) -> SimpleNamespace:
 
 async def fallback_works(store: Any, opener: Any) -> None:
     """A worker is woken, and a result arrives, by looks at the file only."""
-    done = Done()
+    done, free = Done(), asyncio.Event()
     other = opener()
     queue = Queue("line", store=other)
-    async with working(Worker("line", done, store=store)):
+
+    async def handler(job: Any) -> Any:
+        await free.wait()
+        return await done(job)
+
+    async with working(Worker("line", handler, store=store)):
         await sleeping()
         job = await queue.add("work", 1)
-        assert await job.result(timeout=5) == 1
+        # The job ends after somebody has begun to wait for that, and not before.
+        result = asyncio.create_task(job.result(timeout=5))
+        await sleeping()
+        free.set()
+        assert await result == 1
         await sleeping()
         await queue.add("work", 2)
         await eventually(lambda: len(done.data) == 2, within=SOON)
