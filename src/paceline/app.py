@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal, Never, ParamSpec, Protocol, TypeVar, cast, overload
 
 from paceline.checks import check_count, check_name, check_optional_name, check_text
@@ -16,14 +16,17 @@ from paceline.job import Job
 from paceline.lifecycle.actions import StoreActions
 from paceline.lifecycle.declare import Declarations
 from paceline.lifecycle.finish import MAX_RETURNS
+from paceline.lifecycle.lags import lags_under
 from paceline.lifecycle.run import Isolation
 from paceline.limiter import Limiter
 from paceline.limits import Backoff, GroupLimits, Kind, Limit, Unlimited
 from paceline.limits.composite import check_kind, simplified
+from paceline.limits.delay import MICROSECOND
+from paceline.limits.rate import guard_of
 from paceline.options import JobOptions, RetryDelay, Unique
 from paceline.queue import Queue
 from paceline.stores import shared_store
-from paceline.stores.interface import Hold, Override, Store
+from paceline.stores.interface import Hold, Lag, Override, Store
 from paceline.task import Task
 from paceline.text import MAX_REASON
 from paceline.worker import Worker
@@ -48,6 +51,12 @@ class LimitState:
     held_until: datetime | None
     next_start_at: datetime | None
     waiting: int
+    guard: timedelta = timedelta()
+    """How much longer than `per` a start is counted: the shortest of its rates; 0 without one."""
+    open: int = 0
+    """The cost of late starts whose handlers have not begun yet; `used` counts it."""
+    lags: dict[str, Lag] = field(default_factory=dict)
+    """How long after their starts the handlers of each task begin (microseconds), and how many began late."""
 
 
 class TaskDecorator(Protocol):
@@ -242,7 +251,9 @@ class App:
     async def limit_state(self, name: str, group: str | None = None) -> LimitState:
         """How full a limit (or its key for a group) is, and who waits."""
         name, group = check_name(name, option="name"), check_optional_name(group, option="group")
-        usage = await (await self._declarations.ready()).usage(name, group)
+        store = await self._declarations.ready()
+        usage = await store.usage(name, group)
+        limits = {limit.name: limit for limit in await store.limits()}
         return LimitState(
             kind=usage.kind,
             used=usage.used,
@@ -250,6 +261,9 @@ class App:
             held_until=to_datetime(usage.hold_until) if usage.hold_until > usage.now else None,
             next_start_at=None if usage.opens_at >= NEVER else to_datetime(max(usage.opens_at, usage.now)),
             waiting=usage.waiting,
+            guard=guard_of(usage.kind, store.least_guard) * MICROSECOND,
+            open=usage.open,
+            lags=lags_under(limits[name], await store.workers()) if name in limits else {},
         )
 
     async def hold(

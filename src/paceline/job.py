@@ -10,7 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from paceline import codec
-from paceline.clock import Micros, to_datetime
+from paceline.clock import NEVER, Micros, to_datetime
 from paceline.durations import Duration, format_duration, parse_duration
 from paceline.errors import JobCancelled, JobFailed, JobNotFound, require
 from paceline.text import MAX_LINE, MAX_MESSAGE, clean
@@ -97,6 +97,8 @@ class JobRecord(msgspec.Struct, frozen=True):
     fence: int = 0
     worker: str | None = None
     cancel_asked: bool = False
+    guard: Micros = NEVER
+    """Of a job that a claim gives: a handler that begins later than this after its start asks the store first."""
 
 
 class NewJob(msgspec.Struct, frozen=True):

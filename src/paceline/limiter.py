@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from paceline.checks import check_count, check_name, check_optional_name
-from paceline.clock import NEVER, SECOND, Micros, from_datetime, to_datetime
+from paceline.clock import NEVER, SECOND, Micros, from_datetime, since_boot, to_datetime
 from paceline.durations import Duration, parse_duration
 from paceline.errors import ConfigError, StoreUnavailable, require
 from paceline.forks import reset_when_forked
@@ -69,13 +69,24 @@ class _Acquires:
     async def _grant(self, store: Store, targets: tuple[Target, ...], permit_id: str, **how: bool) -> Grant:
         """Ask the store. Whoever is cancelled meanwhile, or gets no answer, may hold a slot: it is given back."""
         try:
+            sent_at = since_boot()
             grant = await store.acquire(targets, permit_id, LEASE, **how)
+            if self._came_late(store, grant, sent_at, **how):
+                grant = await store.acquire(targets, permit_id, LEASE, late=grant.now)
+                if grant.granted:
+                    keeper_of(store).begin(permit_id)
         except BaseException as error:
             if not isinstance(error, ConfigError):
                 keeper_of(store).give_back_later(permit_id)
             raise
         log_failed(grant.failed)
         return grant
+
+    def _came_late(self, store: Store, grant: Grant, sent_at: Micros, force: bool = False, waits: bool = False) -> bool:
+        """True when whoever asked would begin later than the guard allows; what is only recorded has begun before."""
+        if not grant.granted or grant.guard >= NEVER or force or store.clock.virtual:
+            return False
+        return since_boot() - sent_at - grant.waited > grant.guard
 
     async def _wait_for_permit(self, targets: tuple[Target, ...], timeout: Micros | None) -> Permit:
         store = await self.declarations.ready()

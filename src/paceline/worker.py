@@ -19,7 +19,7 @@ from paceline.lifecycle.aim import Aim
 from paceline.lifecycle.claims import LEAVING, Claims, within
 from paceline.lifecycle.declare import Declarations
 from paceline.lifecycle.finish import MAX_RETURNS
-from paceline.lifecycle.insist import insist
+from paceline.lifecycle.insist import all_set, end_task, insist
 from paceline.lifecycle.notes import Notes
 from paceline.lifecycle.pace import Pace, make_pace
 from paceline.lifecycle.run import Call, Isolation
@@ -29,6 +29,7 @@ from paceline.options import new_id
 from paceline.stores import shared_store
 from paceline.stores.interface import Claim, Listener, Store, WorkerRecord
 from paceline.upkeep.heartbeat import Heartbeat
+from paceline.upkeep.lags import report_forever
 from paceline.upkeep.prune import prune_forever
 
 log = logging.getLogger("paceline.worker")
@@ -166,15 +167,17 @@ class Worker:
         listener.wants_empty = until_empty
         heartbeat = Heartbeat(store, self.name, self.lease, slots.leases, slots.heard, lambda: slots.stop_all("lost"))
         pruning = asyncio.create_task(prune_forever(store))
+        reporting = asyncio.create_task(report_forever(store, slots.gate.lags, self._record))
         self._connect(listener)
         try:
-            await store.register(WorkerRecord(id=self.name, queues=self.queues, tasks=self._tasks()))
+            await store.register(self._record())
             self._warn_of_unknown_tasks(await store.limits())
             heartbeat.start()
             self._listens.set()
             await self._work(store, listener, heartbeat, until_empty)
             await self._wind_down(store, listener, heartbeat)
         finally:
+            reporting.cancel()
             await insist(lambda: self._leave(store, listener, heartbeat, pruning))
 
     def _connect(self, listener: Listener) -> None:
@@ -243,12 +246,12 @@ class Worker:
             worker._listens = asyncio.Event()
         background = asyncio.create_task(self.run())
         # The worker listens before the body goes on, so that nothing added there can be missed.
-        listening = asyncio.create_task(_all_set([worker._listens for worker in crew]))
+        listening = asyncio.create_task(all_set([worker._listens for worker in crew]))
         either: list[asyncio.Future[Any]] = [background, listening]
         try:
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await insist(lambda: _end(background))
+            await insist(lambda: end_task(background))
             raise
         finally:
             listening.cancel()
@@ -269,7 +272,7 @@ class Worker:
                 await self.stop(grace=0)
             await self.stop()
         except asyncio.CancelledError:
-            await insist(lambda: _end(background))
+            await insist(lambda: end_task(background))
             raise
         await background
 
@@ -369,6 +372,11 @@ class Worker:
             self._known = frozenset(self._calls)
         return self._known
 
+    def _record(self) -> WorkerRecord:
+        """What the store is told of this worker."""
+        lags = self._slots.gate.lags.summary()
+        return WorkerRecord(id=self.name, queues=self.queues, tasks=self._tasks(), lags=lags)
+
     def _warn_of_unknown_tasks(self, limits: Sequence[Limit]) -> None:
         for limit in limits if self._calls is not None else ():
             missing = sorted((limit.tasks or frozenset()) - (self._tasks() or frozenset()))
@@ -386,14 +394,3 @@ def call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> No
     """Call this in the worker's loop, from whatever thread."""
     with suppress(RuntimeError):  # the loop is closed: nobody waits
         loop.call_soon_threadsafe(call)
-
-
-async def _all_set(events: Sequence[asyncio.Event]) -> None:
-    for event in events:
-        await event.wait()
-
-
-async def _end(background: asyncio.Task[None]) -> None:
-    """Cancel and wait until it has ended."""
-    background.cancel()
-    await asyncio.wait([background])

@@ -44,7 +44,7 @@ CONTRACT: list[tuple[Any, str]] = [
     (App.limit_state, "self, name, group=None"),
     (App.worker, "self, *, queues=None, concurrency=10, workers=1, limiter=None"),
     (App.get, "self, job_id"),
-    (Rate, "max, per, guard=0"),
+    (Rate, "max, per, guard=None"),
     (Concurrency, "max"),
     (Delay, "gap='50ms'"),
     (EvenlySpaced, "max, per"),

@@ -39,6 +39,7 @@ FEATURES = (
     "overrides",
     "permits",
     "reopens",
+    "gates",
 )
 
 
@@ -87,6 +88,7 @@ class Generator:
             self.hold: "holds" in self.features,
             self.permit: 3 * ("permits" in self.features),
             self.reopen: 0.3 * ("reopens" in self.features),
+            self.gate: 4 * ("gates" in self.features),
         }
         while True:
             (kind,) = self.dice.choices(list(weights), list(weights.values()))
@@ -172,6 +174,24 @@ class Generator:
 
     def finish(self, pair: Pair) -> Step | None:
         return ["finish", self.ends(pair)] if pair.fences else None
+
+    def gate(self, pair: Pair) -> Step | None:
+        """Handlers that would begin late, or did."""
+        dice = self.dice
+        if self.last_ask and "permits" in self.features and dice.random() < 0.4:
+            _, targets, permit, lease, *_ = self.last_ask
+            if permit not in pair.granted:
+                return None
+            return (
+                ["begun", [], [permit], dice.choice([0, 0, 3])]
+                if dice.random() < 0.4
+                else ["acquire_late", targets, permit, lease]
+            )
+        if not pair.fences:
+            return None
+        running = list(pair.fences)[-8:]
+        ids = dice.sample(running, dice.randint(1, len(running)))
+        return ["begun", ids, [], dice.choice([0, 0, 1, 4])] if dice.random() < 0.4 else ["decide_again", ids]
 
     def extend(self, pair: Pair) -> Step | None:
         ids = self.dice.sample(list(pair.fences)[-8:], min(2, len(pair.fences)))

@@ -16,6 +16,7 @@ from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.stores import open_store
 from paceline.stores.interface import (
     Ask,
+    Begun,
     Claim,
     Filter,
     Finish,
@@ -24,6 +25,7 @@ from paceline.stores.interface import (
     Outcome,
     Override,
     Standing,
+    StartRecord,
     Target,
     Usage,
 )
@@ -39,6 +41,8 @@ class Different(AssertionError):
 
 def plain(answer: Any) -> Any:
     """An answer as lists and mappings. Numbers that jobs are ordered by may have gaps after a refused insert."""
+    if isinstance(answer, list) and answer and isinstance(answer[0], StartRecord):
+        answer = sorted(answer, key=lambda start: (start.at, start.job_id))  # those of one instant in any order
     if isinstance(answer, list | tuple):
         return [plain(each) for each in answer]
     if isinstance(answer, PacelineError):
@@ -73,6 +77,8 @@ class Pair:
         self.ids: list[str] = []
         self.fences: dict[str, int] = {}
         """The newest fence of every job that ever started, newest last."""
+        self.granted: dict[str, int] = {}
+        """When each permit was granted."""
         self.declared: list[str] = []
         self.ask_again_at = 0
 
@@ -172,7 +178,24 @@ class Pair:
 
     async def do_acquire(self, targets: list[list[Any]], permit: str, lease: int, force: bool, waits: bool) -> None:
         wanted = [Target(*target) for target in targets]
-        await self.both(lambda store: store.acquire(wanted, permit, lease, force, waits))
+        answer = await self.both(lambda store: store.acquire(wanted, permit, lease, force, waits))
+        if not isinstance(answer, PacelineError) and answer.granted:
+            self.granted[permit] = answer.now
+
+    async def do_acquire_late(self, targets: list[list[Any]], permit: str, lease: int) -> None:
+        """Sent at most once for each grant, as its client does."""
+        wanted, late = [Target(*target) for target in targets], self.granted.pop(permit, None)
+        if late is not None:
+            await self.both(lambda store: store.acquire(wanted, permit, lease, late=late))
+
+    async def do_decide_again(self, ids: list[str]) -> None:
+        held = [Lease(id, self.fences.get(id, 0)) for id in ids]
+        await self.both(lambda store: store.decide_again(held))
+
+    async def do_begun(self, ids: list[str], permits: list[str], ago: int = 0) -> None:
+        said = [Begun(id, self.fences.get(id, 0), ago * place) for place, id in enumerate(ids)]
+        said += [Begun(permit, 0, ago) for permit in permits]
+        await self.both(lambda store: store.begun(said))
 
     async def do_give_back(self, permit: str) -> None:
         await self.both(lambda store: store.give_back([permit]))

@@ -45,6 +45,7 @@ KINDS: dict[str, Kind] = {
     "12 per 20, 5 running": AllOf(Concurrency(5), Rate(12, per="20us")),
     "3 per 10, 5 per 40": AllOf(Rate(3, per="10us"), Rate(5, per="40us")),
     "gap 2, 2 running": AllOf(Delay("2us"), Concurrency(2)),
+    "3 per 20 guard 7, 5 per 40 guard 2": AllOf(Rate(3, per="20us", guard="7us"), Rate(5, per="40us", guard="2us")),
     "12 per 40, gap 1": AllOf(Rate(12, per="40us", guard="2us"), Delay("1us")),
 }
 

@@ -20,7 +20,11 @@ def micros(number: int) -> str:
     return f"{number}us"
 
 
-rates = st.builds(lambda most, per, guard: Rate(most, micros(per), micros(guard)), counts, windows, st.integers(0, 3))
+def _rate(most: int, per: int, guard: int | None) -> Rate:
+    return Rate(most, micros(per), None if guard is None else micros(min(guard, per)))
+
+
+rates = st.builds(_rate, counts, windows, st.none() | st.integers(0, 3))
 concurrencies = st.builds(Concurrency, counts)
 delays = st.builds(lambda gap: Delay(micros(gap)), windows)
 spacings = st.builds(lambda most, per: EvenlySpaced(most, micros(per)), counts, windows)
@@ -33,7 +37,7 @@ kinds: st.SearchStrategy[Kind] = (
 
 large = st.integers(1, 10**15)
 any_kinds: st.SearchStrategy[Kind] = st.recursive(
-    st.builds(lambda most, per, guard: Rate(most, micros(per), micros(guard)), large, large, st.integers(0, 10**15))
+    st.builds(_rate, large, large, st.none() | st.integers(0, 10**15))
     | st.builds(Concurrency, large)
     | st.builds(lambda gap: Delay(micros(gap)), large)
     | st.builds(lambda most, per: EvenlySpaced(most, micros(per)), large, large)

@@ -23,6 +23,8 @@ from .strategies import NAMES, any_kinds, micros
 ONE_OF_EACH = [
     Rate(5, per="1s"),
     Rate(5, per="1s", guard="1ms"),
+    Rate(5, per="1s", guard=0),
+    Rate(5, per="1s", guard="1s"),
     Concurrency(5),
     Delay("1s"),
     EvenlySpaced(5, per="1s"),
@@ -117,7 +119,7 @@ WRONG: list[tuple[str, Callable[[Any], Any], list[Any]]] = [
     ("rate", lambda value: Rate(value), ["5 parsecs", "", "0/s", "-1/s", "1.5/s", "5", "5/", "/s", "5/0s", "five/s"]),
     ("per", lambda value: Rate(5, per=value), [*NO_DURATIONS, None]),
     ("per", lambda value: Rate("5/s", per=value), ["1s", 0]),
-    ("guard", lambda value: Rate(5, per="1s", guard=value), [*NO_GUARDS, None]),
+    ("guard", lambda value: Rate(5, per="1s", guard=value), [*NO_GUARDS, "1001ms", 1.5]),
     ("max", lambda value: Concurrency(value), [*NO_COUNTS, "5", "5 parsecs"]),
     ("gap", lambda value: Delay(value), [*NO_DURATIONS, None]),
     ("max", lambda value: EvenlySpaced(value, per="1s"), [*NO_COUNTS, "5", "5/s"]),

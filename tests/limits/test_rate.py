@@ -222,6 +222,80 @@ def test_a_clock_that_went_back_never_makes_room_early(most: int, window: int, a
         assert max(rate.opens_at(state, 0, cost), now) >= rate_opens_at(starts, most, window, cost, now)
 
 
+@pytest.mark.parametrize(
+    ("per", "least", "guard"),
+    [
+        ("1s", 5_000, 20_000),
+        ("10s", 5_000, 50_000),
+        ("1h", 5_000, 50_000),
+        ("100ms", 5_000, 5_000),
+        ("100ms", 10_000, 10_000),
+        ("1ms", 5_000, 5_000),
+        ("1s", 0, 0),
+    ],
+)
+def test_a_store_chooses_a_guard_where_none_is_given(per: str, least: int, guard: int) -> None:
+    rate = Rate(3, per=per)
+    assert (rate.guard, rate.in_force(least).guard_us) == (None, guard)
+    assert rate.in_force(least).window == rate.window + guard
+
+
+def test_a_guard_that_is_given_stays(per: str = "1s") -> None:
+    for guard in (0, "1ms", "1s"):
+        assert Rate(3, per=per, guard=guard).in_force(5_000) == Rate(3, per=per, guard=guard)
+
+
+def test_no_guard_is_a_value_of_its_own() -> None:
+    assert Rate(3, per="1s") != Rate(3, per="1s", guard=0)
+    assert repr(Rate(3, per="1s")) == "Rate(3, per='1s')"
+    assert repr(Rate(3, per="1s", guard=0)) == "Rate(3, per='1s', guard=0)"
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(0, 12), st.integers(1, 3), st.booleans(), st.integers(0, 30)), max_size=60),
+)
+def test_what_is_taken_out_counts_no_more(most: int, script: list[tuple[int, int, bool, int]]) -> None:
+    """Charges that were admitted, some of them taken out again, beside a plain list of starts."""
+    rate = Rate(most, per="20us", guard=0)
+    state, starts, now = rate.new_state(), list[tuple[int, int]](), 100
+    for pause, cost, takes_out, which in script:
+        now += pause
+        if takes_out and starts:
+            at, taken = starts.pop(max(len(starts) - 1 - which, 0))
+            rate.take_out(state, taken, at)
+        elif rate.opens_at(state, 0, cost) <= now:
+            rate.charge(state, cost, now)
+            starts.append((now, cost))
+        spent = sum(taken for at, taken in starts if at > now - 20)
+        assert rate.used(state, 0, now) == spent
+        for wanted in range(1, most + 1):
+            assert (rate.opens_at(state, 0, wanted) <= now) == (spent + wanted <= most)
+
+
+def test_more_than_an_entry_has_is_never_taken_out_of_it() -> None:
+    rate = Rate(5, per="20us", guard=0)
+    state = rate.new_state()
+    rate.charge(state, 2, 10)
+    rate.charge(state, 2, 12)
+
+    rate.take_out(state, 3, 12)
+    rate.take_out(state, 1, 11)
+
+    assert rate.used(state, 0, 12) == 2
+
+
+def test_under_a_shorter_guard_earlier_starts_count_as_long_as_before() -> None:
+    old, new = Rate(1, per="100us", guard="50us"), Rate(1, per="100us", guard="20us")
+    state = old.new_state()
+    old.charge(state, 1, 10)
+
+    state = new.adopt(old, state)
+
+    assert new.opens_at(state, 0, 1) == 160
+    assert Rate(1, per="100us", guard="70us").adopt(new, state).ats == [40]
+
+
 def test_a_guard_is_added_to_the_window() -> None:
     guarded = Rate(3, per="1s", guard="50ms")
     state = guarded.new_state()

@@ -61,7 +61,7 @@ RULES = [
             "reserved_deadline = p_now + paceline.longest_rate(m.parts)",
             "reserved_deadline = p_now + 3 * paceline.longest_rate(m.parts)",
         ),
-        lua=lua("meters", "meter.reserved_deadline = now + window", "meter.reserved_deadline = now + 3 * window"),
+        lua=lua("reserving", "meter.reserved_deadline = now + window", "meter.reserved_deadline = now + 3 * window"),
     ),
     Rule(
         "a big job that something else refuses keeps no room",

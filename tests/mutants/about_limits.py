@@ -48,7 +48,7 @@ RULES = [
     Rule(
         "a guard widens the window",
         ("test_a_guard_widens_the_window",),
-        sql=sql("kinds", " + coalesce((v_part ->> 'guard')::bigint, 0), 0, 0, 0, -1, 0]", ", 0, 0, 0, -1, 0]"),
+        sql=sql("kinds", " + coalesce((v_part ->> 'guard')::bigint, 0), 0, 0, 0, -1,", ", 0, 0, 0, -1,"),
     ),
     Rule(
         "every start is charged",
@@ -132,11 +132,11 @@ RULES = [
         python=Planted("charged_one_by_one"),
         sql=sql(
             "limits",
-            "        v_answer.granted := false;\n",
-            "        v_answer.granted := false;\n"
+            "        v_answer := row (false, v_now,",
             "        update paceline.meter k set version = k.version + 1, parts = paceline.count_start(k, 1,"
             " v_now)"
-            " where k.id = any (v_meters) and paceline.opens_at(k, 1) <= v_now;\n",
+            " where k.id = any (v_meters) and paceline.opens_at(k, 1) <= v_now;\n"
+            "        v_answer := row (false, v_now,",
         ),
         lua=lua(
             "acquire",
@@ -285,7 +285,11 @@ RULES = [
         ("test_a_longer_window_counts_the_starts_inside_it", "test_a_raised_rate_starts_the_difference_at_once"),
         python=Planted("starts_forgotten_when_numbers_change"),
         sql=sql("kinds", "elsif v_old[v_from * 8 + 1] in (1, 5) then", "elsif false then"),
-        lua=lua("memory", "return rate.load(meter, place, part, unpack(dumped[best]))", "return new_window(part[2])"),
+        lua=lua(
+            "memory",
+            "return rate.load(meter, place, part, delayed(by, unpack(dumped[best])))",
+            "return new_window(part[2])",
+        ),
     ),
     Rule(
         "another gap counts from the last start",
@@ -324,6 +328,6 @@ RULES = [
             "m.parts[i * 8 + 7] >= 0 and m.parts[i * 8 + 7] + m.parts[i * 8 + 3] > p_now",
             "m.parts[i * 8 + 7] < 0",
         ),
-        lua=lua("kinds", "return state[MADE] > 0 and state[LAST_AT] + part[3] or 0", "return 0"),
+        lua=lua("kinds", "return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0", "return 0"),
     ),
 ]

@@ -257,7 +257,7 @@ RULES = [
             "p_outcomes[t.i] = 'completed' and not o.cancel_asked as well",
             "p_outcomes[t.i] = 'completed' as well",
         ),
-        lua=lua("runs", "run[8] ~= finish.fence or run[10] or run[15] then", "run[8] ~= finish.fence or run[15] then"),
+        lua=lua("runs", "finish.fence or run[10] or run[15] or run[16]", "finish.fence or run[15] or run[16]"),
     ),
     Rule(
         "a retry that waits for its limits is due at their latest next start",
@@ -275,8 +275,8 @@ RULES = [
         ),
         lua=lua(
             "runs",
-            "    succeeded(keys, run[6] or 0)\n    runs.free(keys)\n",
-            "    succeeded(keys, run[6] or 0)\n    if #finish.id > 4 then\n      runs.free(keys)\n    end\n",
+            "    runs.succeeded(keys, run[6] or 0)\n    runs.free(keys)\n",
+            "    runs.succeeded(keys, run[6] or 0)\n    if #finish.id > 4 then\n      runs.free(keys)\n    end\n",
         ),
     ),
     Rule(
@@ -332,7 +332,7 @@ RULES = [
             "coalesce(bool_or(m.awaited or m.parked <> '{}'), false)",
             "coalesce(bool_or(m.parked <> '{}'), false)",
         ),
-        lua=lua("runs", "      for queue in pairs(meter.awaited) do\n        wakes.queue(queue)\n      end\n", ""),
+        lua=lua("runs", "  for queue in pairs(meter.awaited) do\n    wakes.queue(queue)\n  end\n", ""),
     ),
     Rule(
         "a slot of a group that is freed in another queue wakes",
@@ -340,7 +340,7 @@ RULES = [
         sql=sql(
             "finish", "coalesce(bool_or(m.awaited or m.parked <> '{}'), false)", "coalesce(bool_or(m.awaited), false)"
         ),
-        lua=lua("runs", "            wakes.queue(lane.line.name)\n", ""),
+        lua=lua("runs", "      wakes.queue(lane.line.name)\n", ""),
     ),
     Rule(
         "a job that arrives wakes, also when others wait before it",

@@ -221,7 +221,7 @@ RULES = [
         "what was missed is counted",
         (FOUND_BY_LOOKING, "test_an_end_that_nobody_was_notified_of_is_found"),
         sqlite=beside("sqlite/ears", "            self.missed += 1\n", ""),
-        lua=beside("redis/waiters", "            self.insurance_wakeups += found or 0\n", ""),
+        lua=beside("redis/waiters", "            self.insurance_wakeups += unheard\n", ""),
     ),
     Rule(
         "a worker that was woken and dies leaves its job to another",

@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "paceline"
 ENGINES = {"python": "memory", "sqlite": "sqlite", "sql": "postgres", "lua": "redis"}
 """Each engine, and the store on which its mutants are tried."""
-TESTED_IN = {"python": (), "sqlite": ("sqlite", "wakeups"), "sql": ("postgres", "wakeups"), "lua": ("redis", "wakeups")}
+TESTED_IN = {
+    "python": ("worker",),
+    "sqlite": ("sqlite", "wakeups"),
+    "sql": ("postgres", "wakeups"),
+    "lua": ("redis", "wakeups"),
+}
 """The folders of tests that hold an engine, beside those that hold all of them."""
 
 
@@ -89,7 +94,7 @@ def files_of_tests() -> dict[str, Path]:
     """Every test by its name, with its file; names are unique where rules use them."""
     found: dict[str, Path] = {}
     for file in sorted((ROOT / "tests").glob("*/test_*.py")):
-        if file.parent.name in ("stores", "histories", "wakeups", "sqlite", "postgres", "redis"):
+        if file.parent.name in ("stores", "histories", "wakeups", "sqlite", "postgres", "redis", "worker"):
             for line in file.read_text().splitlines():
                 words = line.removeprefix("async ").split("(")[0]
                 if words.startswith("def test_"):

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
+
+import msgspec
 
 import paceline
 from paceline import AllOf, Concurrency, Delay, EvenlySpaced, Limit, Rate, Start
@@ -39,6 +43,26 @@ class Evidence:
     def of(self, *what: str) -> list[dict[str, Any]]:
         return [note for note in self.notes if note["what"] in what]
 
+    @cached_property
+    def claimed(self) -> dict[str, list[Start]]:
+        """The starts as their claims stamped them: gaps, pauses and holds were decided there."""
+        stamps = defaultdict(list)
+        for note in self.of("begin"):
+            stamps[note["job"]].append(note["started_at"])
+        return {
+            queue: sorted((_as_claimed(start, stamps[start.job_id]) for start in starts), key=lambda start: start.at)
+            for queue, starts in self.starts.items()
+        }
+
+
+def _as_claimed(start: Start, stamps: list[float]) -> Start:
+    """A handler that began late has moved its start forward; one that never began has moved nothing."""
+    at = start.at.timestamp()
+    earlier = [stamp for stamp in stamps if stamp < at + MICRO]
+    if not earlier:
+        return start
+    return msgspec.structs.replace(start, at=datetime.fromtimestamp(max(earlier), UTC))
+
 
 def findings(evidence: Evidence) -> list[str]:
     """Everything that is wrong."""
@@ -66,9 +90,10 @@ class Phase:
 def _limits(evidence: Evidence) -> Iterator[str]:
     for limit in evidence.world.limits.values():
         phases = _phases(limit, evidence)
-        for group, starts in _keys(limit, evidence):
-            for phase in phases:
-                yield from _check_phase(f"{limit.name} {group or ''}", phase, limit, starts)
+        for spaced, of_queues in ((False, evidence.starts), (True, evidence.claimed)):
+            for group, starts in _keys(limit, of_queues):
+                for phase in phases:
+                    yield from _check_phase(f"{limit.name} {group or ''}", phase, limit, starts, spaced)
         yield from _check_concurrency(limit, phases, evidence)
 
 
@@ -124,11 +149,11 @@ def _spans(changes: list[tuple[float, float, Kind | None, float | None]]) -> set
     return {(change[0], change[1]) for change in changes}
 
 
-def _keys(limit: Limit, evidence: Evidence) -> list[tuple[str | None, list[Start]]]:
+def _keys(limit: Limit, of_queues: dict[str, list[Start]]) -> list[tuple[str | None, list[Start]]]:
     """The starts that each counter of a limit covers, in order."""
     covered = [
         start
-        for queue, starts in evidence.starts.items()
+        for queue, starts in of_queues.items()
         for start in starts
         if (limit.queues is None or queue in limit.queues) and (limit.tasks is None or start.task in limit.tasks)
     ]
@@ -146,13 +171,13 @@ def _parts(kind: Kind) -> tuple[Kind, ...]:
     return tuple(part for each in kind.kinds for part in _parts(each)) if isinstance(kind, AllOf) else (kind,)
 
 
-def _check_phase(name: str, phase: Phase, limit: Limit, starts: list[Start]) -> Iterator[str]:
+def _check_phase(name: str, phase: Phase, limit: Limit, starts: list[Start], spaced: bool) -> Iterator[str]:
     times = [(start.at.timestamp(), _cost(start, limit.name)) for start in starts]
     for part in _parts(phase.kind):
-        if isinstance(part, Rate):
+        if isinstance(part, Rate) and not spaced:
             counted = [(at, cost) for at, cost in times if at >= phase.counted_from + BLUR]
             yield from _crowded(name, part, phase, counted)
-        elif isinstance(part, Delay | EvenlySpaced):
+        elif isinstance(part, Delay | EvenlySpaced) and spaced:
             yield from _too_close(name, part, phase, times)
 
 
@@ -231,7 +256,7 @@ def _pauses(evidence: Evidence) -> Iterator[str]:
             continue
         queue, task, group = note["pause"]
         begin, end = since.pop(key, float("inf")), note["since"] - BLUR
-        for start in evidence.starts[queue]:
+        for start in evidence.claimed[queue]:
             if begin < start.at.timestamp() < end and task in (None, start.task) and group in (None, start.group):
                 yield f"{start.job_id} started at {start.at} while {note['pause']} was paused"
 
@@ -244,7 +269,7 @@ def _holds(evidence: Evidence) -> Iterator[str]:
         for release in releases:
             if release["limit"] == limit.name and release["at"] > note["since"]:
                 end = min(end, release["since"] - BLUR)
-        for _, starts in _keys(limit, evidence):
+        for _, starts in _keys(limit, evidence.claimed):
             for start in starts:
                 if begin < start.at.timestamp() < end:
                     yield f"{start.job_id} started at {start.at} while {limit.name} was held"
@@ -282,7 +307,8 @@ def _runs(evidence: Evidence) -> Iterator[str]:
     last_begin: dict[str, float] = {}
     for note in evidence.of("begin"):
         last_begin[note["job"]] = max(last_begin.get(note["job"], 0), note["started_at"])
-        if not any(abs(stamp - note["started_at"]) < 2 * MICRO for stamp in stamps[note["job"]]):
+        # Where a handler began late, its start stands there.
+        if not any(stamp > note["started_at"] - 2 * MICRO for stamp in stamps[note["job"]]):
             yield f"{note['job']} ran for a start at {note['started_at']} that is not in the log"
     for note in evidence.of("end"):
         again = note["error"] is None and last_begin.get(note["job"], 0) > note["started_at"] + MICRO

@@ -20,10 +20,10 @@ def count_statements(store: Any, monkeypatch: Any) -> list[str]:
     sent: list[str] = []
     rows = store.calls.rows
 
-    async def counted(query: str, *values: Any, again: bool = True) -> list[tuple[Any, ...]]:
+    async def counted(query: str, *values: Any, **how: Any) -> list[tuple[Any, ...]]:
         if query in (ADD, ADD_ONE, INSERT):
             sent.append(query)
-        found: list[tuple[Any, ...]] = await rows(query, *values, again=again)
+        found: list[tuple[Any, ...]] = await rows(query, *values, **how)
         return found
 
     monkeypatch.setattr(store.calls, "rows", counted)
@@ -113,10 +113,10 @@ async def test_a_bulk_with_an_id_that_is_there_adds_the_others_and_leaves_no_tra
 async def test_a_job_that_cannot_be_stored_fails_alone(store, monkeypatch):
     rows = store.calls.rows
 
-    async def refuse(query: str, *values: Any, again: bool = True) -> Any:
+    async def refuse(query: str, *values: Any, **how: Any) -> Any:
         if query in (ADD, ADD_ONE) and "bad" in str(values[2]):
             raise StoreError("the server does not like it")
-        return await rows(query, *values, again=again)
+        return await rows(query, *values, **how)
 
     monkeypatch.setattr(store.calls, "rows", refuse)
 
@@ -132,7 +132,7 @@ async def test_a_job_that_cannot_be_stored_fails_alone(store, monkeypatch):
 async def test_all_hear_that_the_server_is_gone_and_the_next_ones_are_served_again(store, monkeypatch):
     rows = store.calls.rows
 
-    async def gone(query: str, *values: Any, again: bool = True) -> Any:
+    async def gone(query: str, *values: Any, **how: Any) -> Any:
         raise StoreUnavailable("the server is down")
 
     monkeypatch.setattr(store.calls, "rows", gone)

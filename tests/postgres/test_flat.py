@@ -34,12 +34,12 @@ class Bed:
         self._rows = store.calls.rows
         store.calls.rows = self._counted
 
-    async def _counted(self, query: str, *values: Any, again: bool = True) -> list[tuple[Any, ...]]:
+    async def _counted(self, query: str, *values: Any, **how: Any) -> list[tuple[Any, ...]]:
         if query is CLAIM:
             ((plan,),) = await self._rows(f"explain (analyze, buffers, format json) {query}", *values)
             self.pages.append(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
         # The same claim once more is only given again.
-        return await self._rows(query, *values, again=again)
+        return await self._rows(query, *values, **how)
 
     async def add(self, *groups: str) -> None:
         await self.store.insert([NewJob(f"{next(self._ids)}", "line", "work", group=group) for group in groups])

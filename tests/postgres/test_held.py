@@ -52,13 +52,13 @@ class Line:
         touched: list[int] = []
         rows = self.store.calls.rows
 
-        async def counted(query: str, *values: Any, again: bool = True) -> Sequence[tuple[Any, ...]]:
+        async def counted(query: str, *values: Any, **how: Any) -> Sequence[tuple[Any, ...]]:
             if query is not CLAIM:
-                return await rows(query, *values, again=again)
+                return await rows(query, *values, **how)
             # Asked under its own number first and counted, then once more: the same claim is only given again.
             ((plan,),) = await rows(f"explain (analyze, buffers, format json) {query}", *values)
             touched.append(plan[0]["Plan"]["Shared Hit Blocks"] + plan[0]["Plan"]["Shared Read Blocks"])
-            return await rows(query, *values, again=again)
+            return await rows(query, *values, **how)
 
         self.store.calls.rows = counted
         for _ in range(9):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 
@@ -16,9 +17,10 @@ from ..servers.fresh import database
 START = 1_000_000
 COSTS = (1, 2, 3, 5)
 
-WALK = """create or replace function pg_temp.walk(p_meter bigint, p_nows bigint[], p_costs bigint[], p_kinds jsonb[])
+WALK = """create or replace function pg_temp.walk(p_meter bigint, p_nows bigint[], p_costs bigint[], p_kinds jsonb[],
+    p_late bigint[], p_open bigint[])
 returns table (opens bigint[], used bigint, allowed bigint, admits bigint, only_time boolean, only_room boolean,
-    forgettable boolean)
+    forgettable boolean, late boolean)
 language plpgsql as $$
 declare
     m paceline.meter;
@@ -32,7 +34,15 @@ begin
         only_time := paceline.lacks_only_time(m, 2, p_nows[i]);
         only_room := paceline.lacks_only_room(m, 2, p_nows[i]);
         forgettable := paceline.forgettable(m, p_nows[i]);
+        late := paceline.admits_late(m, 2, p_nows[i]);
         return next;
+        if p_late[i] is not null then
+            -- A start of cost 2 that was stamped then has begun now.
+            m.parts := paceline.take_out(p_meter, m.parts, 2, p_late[i]);
+            m.parts := paceline.count_begin(p_meter, m.parts, 2, p_nows[i]);
+        end if;
+        m.open := m.open + p_open[i];
+        update paceline.meter set parts = m.parts, open = m.open where id = p_meter;
         if p_costs[i] > 0 then
             update paceline.meter set parts = paceline.count_start(m, p_costs[i], p_nows[i]) where id = p_meter;
         end if;
@@ -55,6 +65,13 @@ def a_kind(dice: random.Random) -> Kind:
     return AllOf(one, dice.choice(kinds)) if dice.random() < 0.4 else one
 
 
+def lates(dice: random.Random, nows: list[int]) -> tuple[list[int | None], list[int]]:
+    """Earlier instants from which a start is moved, and by how much what is open changes."""
+    moved = [dice.choice(nows[: place + 1]) if dice.random() < 0.2 else None for place in range(len(nows))]
+    levels = [0, *(dice.choice([0, 0, 0, 1, 2]) for _ in nows)]
+    return moved, [level - before for before, level in itertools.pairwise(levels)]
+
+
 def history(dice: random.Random) -> tuple[list[int], list[int], list[Kind | None]]:
     """Instants, what is charged at each (0: nothing), and where the numbers change."""
     now, nows, costs, kinds = START, [], [], []
@@ -66,13 +83,14 @@ def history(dice: random.Random) -> tuple[list[int], list[int], list[Kind | None
     return nows, costs, kinds
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(120))
 def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None:
     dice = random.Random(seed)
     first = a_kind(dice)
     # The key of a group may be forgotten, so it remembers more than a shared one.
     group = dice.choice([None, "acme"])
     nows, costs, kinds = history(dice)
+    moved, opened = lates(dice, nows) if seed % 2 else ([None] * len(nows), [0] * len(nows))
     connection = database()
     connection.execute(WALK)
     (number,) = connection.execute(
@@ -83,15 +101,15 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
         (group or "", json.dumps(encode_kind(first))),
     ).fetchone() or (0,)
     said = connection.execute(
-        "select * from pg_temp.walk(%s, %s, %s, %s::text[]::jsonb[])",
-        (number, nows, costs, [None if kind is None else json.dumps(encode_kind(kind)) for kind in kinds]),
+        "select * from pg_temp.walk(%s, %s, %s, %s::text[]::jsonb[], %s::bigint[], %s::bigint[])",
+        (number, nows, costs, [kind and json.dumps(encode_kind(kind)) for kind in kinds], moved, opened),
     ).fetchall()
 
     meter = Meter(("kernel", group), first)
-    for row, now, cost, kind in zip(said, nows, costs, kinds, strict=True):
+    for row, now, cost, kind, late_at, opens_up in zip(said, nows, costs, kinds, moved, opened, strict=True):
         if kind is not None:
             meter.change(kind)
-        opens, used, allowed, admits, only_time, only_room, forgettable = row
+        opens, used, allowed, admits, only_time, only_room, forgettable, late = row
         assert opens == [meter.opens_at(each) for each in COSTS]
         expected = meter.used_and_allowed(now)
         if expected[1] is None or used <= allowed:
@@ -103,6 +121,11 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
         if admits is not None:
             assert (admits > 0) == (meter.opens_at(1) <= now)
             assert admits == admitted(meter, now)
+        assert late == meter.admits_late(2, now)
+        if late_at is not None:
+            meter.take_out(2, late_at)
+            meter.begin(2, now)
+        meter.open_up(opens_up)
         if cost:
             meter.count(cost, now)
 
@@ -112,6 +135,7 @@ def admitted(meter: Meter, now: int) -> int:
     copy = Meter(meter.key, meter.kind)
     copy._set_cells([(part, part.load(part.dump(state))) for part, state in meter.cells])
     copy.hold_until = meter.hold_until
+    copy.open = meter.open
     number = 0
     while copy.opens_at(1) <= now:
         copy.charge(f"start {number}", 1, now)

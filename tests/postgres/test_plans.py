@@ -12,7 +12,7 @@ from paceline.errors import MissingExtra
 from paceline.job import Move, NewJob
 from paceline.limits import Concurrency, Limit, Rate
 from paceline.stores import open_store
-from paceline.stores.interface import Ask, Finish, Outcome
+from paceline.stores.interface import Ask, Finish, Lease, Outcome
 
 LARGE = ("job", "wait", "delayed", "lease", "done", "past", "arrival", "lane", "grp", "meter", "spent", "start", "uniq")
 
@@ -45,8 +45,15 @@ async def test_the_life_of_jobs_reads_no_table_as_a_whole(store, sql, limited):
         claim = await store.claim(
             Ask(queues=("line",), slots=9, worker="w", lease=60_000_000, claim_id=f"{number}"), finishes
         )
+        late = [Lease(job.id, job.fence) for job in claim.jobs[:5]]
+        refused = (await store.decide_again(late)).refused
+        await store.begun(late[:3])
         ends = [Outcome.COMPLETED, Outcome.RETRY, Outcome.FAILED]
-        finishes = [Finish(id=job.id, fence=job.fence, outcome=ends[place % 3]) for place, job in enumerate(claim.jobs)]
+        finishes = [
+            Finish(id=job.id, fence=job.fence, outcome=ends[place % 3])
+            for place, job in enumerate(claim.jobs)
+            if job.id not in refused
+        ]
     await store.finish(finishes)
     await store.get(["0-1"])
     await store.move(["11-0"], Move.CANCEL)

@@ -57,7 +57,7 @@ async def test_a_server_that_refuses_everything_fails_no_job(store, monkeypatch)
     (job,) = (await store.claim(ask())).jobs
     rows = store.calls.rows
 
-    async def refuse(query: str, *values: Any, again: bool = True) -> Any:
+    async def refuse(query: str, *values: Any, **how: Any) -> Any:
         raise StoreError("the database role may not do this")
 
     monkeypatch.setattr(store.calls, "rows", refuse)
@@ -73,7 +73,7 @@ async def test_a_server_that_is_away_is_no_refusal(store, monkeypatch):
     (job,) = (await store.claim(ask())).jobs
     asked = []
 
-    async def away(query: str, *values: Any, again: bool = True) -> Any:
+    async def away(query: str, *values: Any, **how: Any) -> Any:
         asked.append(query)
         raise StoreUnavailable("PostgreSQL cannot be reached")
 

@@ -35,11 +35,11 @@ async def test_a_claim_that_nobody_reads_holds_no_lock(store, url, monkeypatch):
     asked: list[tuple[Any, ...]] = []
     rows = store.calls.rows
 
-    async def keep(query: str, *values: Any, again: bool = True) -> list[tuple[Any, ...]]:
+    async def keep(query: str, *values: Any, **how: Any) -> list[tuple[Any, ...]]:
         if query is CLAIM:
             asked.append(values)
             raise asyncio.CancelledError
-        return await rows(query, *values, again=again)
+        return await rows(query, *values, **how)
 
     monkeypatch.setattr(store.calls, "rows", keep)
     try:

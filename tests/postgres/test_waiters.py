@@ -19,7 +19,9 @@ async def test_an_end_that_is_not_committed_yet_is_waited_for(store, sql):
     claim = await store.claim(Ask(queues=("line",), slots=1, worker="w", lease=60_000_000, claim_id="1"))
     end = Finish(id="a", fence=claim.jobs[0].fence, outcome=Outcome.COMPLETED)
     with psycopg.connect(sql.info.dsn) as other:
-        await within.fetch(other, store.calls.text(FINISH), (await store.space(), None, *finish_columns([end]), False))
+        await within.fetch(
+            other, store.calls.text(FINISH), (await store.space(), None, *finish_columns([end], 0), False)
+        )
         # It saw nobody who waits, so nobody is told.
         waiting = asyncio.create_task(store.finished("a", 5_000_000))
         await asyncio.sleep(0.2)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from paceline import App, Concurrency, Job, Queue, Rate
 from paceline.limits import Kind
 
-from .checkers import Begun, Busy, Ended, Started, crowded_windows, crowds, in_each_group, prompt
+from .checkers import Begun, Busy, Ended, Started, by, crowded_windows, crowds, in_each_group
 from .crew import Crew, Member
 from .program import EVERYTHING, LIMITS, micros, monotonic
 
-PROMPT = 25_000
-"""µs: how much later than the quickest a handler may begin to be judged by its own clock."""
+SOON = 500_000_000
+"""ns after its beginning: whoever is killed by then may have begun late without being able to say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +31,17 @@ class Evidence:
     """Everything that is known after a run."""
 
     starts: list[Started]
+    """Where limits count them: at their stamps, or where handlers began that began late."""
+    claimed: list[Started]
+    """As their claims stamped them: leases begin there."""
     jobs: dict[str, Job[Any]]
     ends: list[Ended]
     begun: list[Begun]
+    """Handlers and the starts they belong to, as they stand in the log."""
+    stamped: list[Begun]
+    """The same with the stamps that their claims gave."""
+    killed_soon: set[tuple[str, int]]
+    """Those whose process was killed a moment after they began: what they had to report may be lost."""
     handlers: list[Busy]
     """When each handler certainly ran, on the monotonic clock."""
     finished: dict[tuple[str, int], bool]
@@ -56,6 +64,8 @@ async def gather(app: App, crew: Crew, lease: int) -> Evidence:
     jobs = await all_jobs(queue)
     member_of = {member.pid: member for member in crew.members}
     begins = crew.notes("begin")
+    starts = [Started(each.job_id, micros(each.at), each.task, each.group) for each in await queue.starts()]
+    stands = partial(_stands_at, by(lambda start: start.job, starts))
     ends = {(note["job"], note["started_at"]): note for note in crew.notes("end")}
     handlers = []
     for note in begins:
@@ -67,16 +77,40 @@ async def gather(app: App, crew: Crew, lease: int) -> Evidence:
             Busy(note["job"], note["at"] // 1000, min(ran_until, leased_until), note["task"], note["group"])
         )
     return Evidence(
-        starts=[Started(each.job_id, micros(each.at), each.task, each.group) for each in await queue.starts()],
+        starts=starts,
+        claimed=_as_claimed(starts, begins),
         jobs={job.id: job for job in jobs},
         ends=[Ended(job.id, str(job.state), job.finished_at and micros(job.finished_at)) for job in jobs],
-        begun=[Begun(note["job"], note["at"] // 1000, note["started_at"]) for note in begins],
+        begun=[Begun(note["job"], note["at"] // 1000, stands(note["job"], note["started_at"])) for note in begins],
+        stamped=[Begun(note["job"], note["at"] // 1000, note["started_at"]) for note in begins],
+        killed_soon={
+            (note["job"], note["at"] // 1000)
+            for note in begins
+            if (killed_at := member_of[note["pid"]].killed_at) is not None and killed_at - note["at"] < SOON
+        },
         handlers=handlers,
-        finished={which: member_of[note["pid"]].killed_at is not None for which, note in ends.items()},
+        finished={
+            (job, stands(job, at)): member_of[note["pid"]].killed_at is not None for (job, at), note in ends.items()
+        },
         completions=[note["job"] for note in crew.notes("completed")],
-        results={job.id: job.result_value for job in jobs if str(job.state) == "completed"},
+        results={job.id: stands(job.id, job.result_value) for job in jobs if str(job.state) == "completed"},
         ahead=ahead,
     )
+
+
+def _stands_at(log: Mapping[str, list[Started]], job: str, stamp: int) -> int:
+    """Where the start of a claim stands in the log: at its stamp, or where its handler began."""
+    return min((start.at for start in log.get(job, ()) if start.at >= stamp), default=stamp)
+
+
+def _as_claimed(starts: list[Started], begins: list[dict[str, Any]]) -> list[Started]:
+    """The stamps of claims; a start that never began has not moved."""
+    stamps = by(lambda note: note["job"], begins)
+    found = []
+    for start in starts:
+        earlier = [note["started_at"] for note in stamps.get(start.job, ()) if note["started_at"] <= start.at]
+        found.append(replace(start, at=max(earlier, default=start.at)))
+    return found
 
 
 def _last_sign_of_life(begin: dict[str, Any], end: dict[str, Any] | None, member: Member) -> int:
@@ -134,22 +168,19 @@ def _broken(kind: Kind, of: list[Any]) -> list[str]:
     return crowds(of, kind.max)
 
 
-def crowded_beginnings(evidence: Evidence) -> list[str]:
-    """Rates that were broken on the handlers' own clock, as far as a promise about starts reaches there.
-
-    A handler begins later than its start, and two of them come closer together when the first one is later. What
-    follows for those that began promptly is the limit in a window that is shorter by what promptly means.
-    """
-    task_of = {(start.job, start.at): start for start in evidence.starts}
+def crowded_beginnings(evidence: Evidence, limits: Mapping[str, tuple[Kind, str | None]] = LIMITS) -> list[str]:
+    """Rates that were broken on the handlers' own clock, where a service would see it: nothing is forgiven."""
+    start_of = {(start.job, start.at): start for start in evidence.starts}
     begun = [
-        Started(each.job, each.at, start.task, start.group)
-        for each in prompt(evidence.begun, PROMPT)
-        if (start := task_of.get((each.job, each.started_at))) is not None
+        replace(start, at=each.at)
+        for each in evidence.begun
+        if (each.job, each.at) not in evidence.killed_soon
+        and (start := start_of.get((each.job, each.started_at))) is not None
     ]
     wrong = []
-    for name, (kind, scope) in LIMITS.items():
+    for name, (kind, scope) in limits.items():
         if isinstance(kind, Rate):
-            check = partial(crowded_windows, most=kind.max, per=kind.window - PROMPT)
+            check = partial(crowded_windows, most=kind.max, per=kind.window)
             mine = under(name, begun)
             wrong += [f"{name}: {each}" for each in (in_each_group(check, mine) if scope else check(mine))]
     return wrong

@@ -29,7 +29,7 @@ from .conftest import STORES
 from .crew import Crew, Place, eventually
 from .evidence import broken_limits, gather, is_empty, under
 from .program import FLEET, GROUPS, Producer, make_app
-from .test_full_use import ENOUGH, one_round, producing, share_used
+from .test_full_use import ENOUGH, in_force, one_round, producing, share_used
 
 SECONDS = float(os.environ.get("PACELINE_RACE_SECONDS", "6"))
 WORKERS = 8
@@ -107,7 +107,7 @@ async def test_a_fleet_with_kills_zombies_and_wrong_clocks_breaks_nothing(app: A
 
     # On the store's clock, which limits are promises about: nothing is forgiven.
     assert broken_limits(found.starts, certainly_busy(found.starts, found.end_of, LEASE), FLEET) == []
-    assert started_again_too_early(found.starts, LEASE) == []
+    assert started_again_too_early(found.claimed, LEASE) == []
     assert lost(producer.accepted, found.ends) == []
     assert made_up(producer.accepted, found.jobs) == []
     assert started_after_the_end(found.starts, found.end_of) == []
@@ -126,8 +126,9 @@ class TestFullUse:
         return True
 
     async def test_a_fleet_uses_at_least_98_percent_of_what_each_rate_allows(self, app: App, crew: Crew) -> None:
-        rates = [(name, kind) for name, (kind, scope) in FLEET.items() if isinstance(kind, Rate) and scope is None]
-        (ideal,) = [crew.start("program.py", "tick", "--takes", "1")]
+        kinds = [(name, kind) for name, (kind, scope) in FLEET.items() if scope is None]
+        rates = [(name, in_force(app, kind)) for name, kind in kinds if isinstance(kind, Rate)]
+        (ideal,) = [crew.start("program.py", "tick", "--takes", "1.02")]
         await crew.ready([*hire(crew, WORKERS), ideal])
         best = dict.fromkeys((name for name, _ in rates), 0.0)
         producer = Producer(app, AMPLE)

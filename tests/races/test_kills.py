@@ -17,14 +17,12 @@ from .checkers import (
     completed_twice,
     lost,
     made_up,
-    prompt,
     ran_again_without_a_kill,
     started_after_the_end,
     started_again_too_early,
 )
 from .crew import Crew, eventually
 from .evidence import (
-    PROMPT,
     Evidence,
     broken_limits,
     crowded_beginnings,
@@ -50,14 +48,14 @@ async def test_kills_break_no_limit_and_lose_nothing(app: App, crew: Crew) -> No
 
     # On the store's clock, which limits are promises about: nothing is forgiven.
     assert broken_limits(found.starts, certainly_busy(found.starts, found.end_of, LEASE)) == []
-    assert started_again_too_early(found.starts, LEASE) == []
+    assert started_again_too_early(found.claimed, LEASE) == []
     assert lost(accepted, found.ends) == []
     assert made_up(accepted, found.jobs) == []
     assert started_after_the_end(found.starts, found.end_of) == []
 
     # On the handlers' own clock: what ran is what was started, not before it, and never more at once than allowed.
     assert begun_without_a_start(found.begun, found.starts) == []
-    assert begun_too_early(found.begun, found.ahead.most) == []
+    assert begun_too_early(found.stamped, found.ahead.most) == []
     assert broken_limits([], found.handlers) == []
     assert crowded_beginnings(found) == []
 
@@ -95,7 +93,7 @@ async def work_under_kills(app: App, crew: Crew, chance: random.Random) -> tuple
 def report(found: Evidence, accepted: list[str], kills: int) -> None:
     """What happened, in figures."""
     runs = Counter(start.job for start in found.starts)
-    lags = sorted(each.at + found.ahead.least - each.started_at for each in found.begun)
+    lags = sorted(each.at + found.ahead.least - each.started_at for each in found.stamped)
     print(
         f"{kills} kills, {len(accepted)} jobs accepted, {len(found.starts)} starts, {len(found.begun)} handlers begun, "
         f"{sum(times > 1 for times in runs.values())} jobs started again, "
@@ -104,6 +102,6 @@ def report(found: Evidence, accepted: list[str], kills: int) -> None:
     print({name: len(under(name, found.starts)) for name in LIMITS})
     print(
         f"start to handler: median {lags[len(lags) // 2] / 1000:.1f} ms, 99 % {lags[len(lags) * 99 // 100] / 1000:.1f} "
-        f"ms, most {lags[-1] / 1000:.1f} ms; {len(prompt(found.begun, PROMPT))} of {len(found.begun)} prompt; "
+        f"ms, most {lags[-1] / 1000:.1f} ms; "
         f"clocks known to {found.ahead.most - found.ahead.least} µs"
     )

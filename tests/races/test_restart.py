@@ -75,13 +75,13 @@ async def test_after_a_kill_of_everything_all_is_as_it_was(place: Place, crew: C
     assert lost(accepted | own - {job.id for job in rare}, found.ends) == []
     assert made_up(own | {note["job"] for note in crew.notes("try")}, found.jobs) == []
     assert {end.state for end in found.ends} == {"completed", "waiting"}
-    assert started_again_too_early(found.starts, LEASE) == []
+    assert started_again_too_early(found.claimed, LEASE) == []
     assert started_after_the_end(found.starts, found.end_of) == []
     assert ran_again_without_a_kill(found.finished, found.starts) == []
     assert completed_by_another_run(found.results, found.starts, found.finished) == []
     assert completed_twice(found.completions) == []
     assert begun_without_a_start(found.begun, found.starts) == []
-    assert begun_too_early(found.begun, found.ahead.most) == []
+    assert begun_too_early(found.stamped, found.ahead.most) == []
     # Windows go on counting across the restarts: what started before them counts after them.
     assert broken_limits(found.starts, certainly_busy(found.starts, found.end_of, LEASE)) == []
     assert broken_limits([], found.handlers) == []

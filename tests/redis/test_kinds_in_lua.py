@@ -12,7 +12,7 @@ from paceline.errors import NeverFits
 from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate, Unlimited
 from paceline.limits.admission import Meter
 from paceline.stores import open_store
-from paceline.stores.interface import Target
+from paceline.stores.interface import Lease, Target
 
 from ..clocks import HandClock
 from ..servers.redis import empty_redis
@@ -36,6 +36,13 @@ KINDS: dict[str, list[Kind]] = {
     ],
     "one after the other": [Rate(3, per="20us"), EvenlySpaced(3, per="20us"), Delay("5us"), Rate(9, per="20us")],
     "remembered": [Rate(3, per="20us"), Unlimited(), Rate(50, per="90us"), Rate(2, per="5us")],
+    "guards that are lowered and raised": [
+        Rate(3, per="20us", guard="9us"),
+        Rate(3, per="20us", guard="2us"),
+        AllOf(Rate(2, per="12us", guard="5us"), Rate(5, per="30us", guard=0)),
+        Unlimited(),
+        Rate(40, per="90us", guard="30us"),
+    ],
     "last starts remembered": [
         Delay("30us"),
         Unlimited(),
@@ -75,14 +82,19 @@ async def compare_history(store: Any, clock: HandClock, kinds: list[Kind], chanc
     meter = Meter((name, group), kind)
     steps = stretches(kinds)
     most = meter.most()
+    starts: list[tuple[int, int]] = []
     for number in range(STEPS):
         said = (word_for(name), number, clock.at)
-        match chance.choices(["start", "start many", "time", "exact", "change", "clear"], [8, 2, 4, 4, 1, 0.2])[0]:
+        words = {"start": 8, "start many": 2, "late": 3, "time": 4, "exact": 4, "change": 1, "clear": 0.2}
+        match chance.choices(list(words), list(words.values()))[0]:
             case "start":
-                await start(store, meter, clock, cost_for(chance, most), chance.random() < 0.2, said)
+                starts += await start(store, meter, clock, cost_for(chance, most), chance.random() < 0.2, said)
             case "start many":
                 for _ in range(chance.randint(2, 8)):
-                    await start(store, meter, clock, 1, False, said)
+                    starts += await start(store, meter, clock, 1, False, said)
+            case "late" if starts:
+                cost, at = starts.pop(chance.randrange(max(len(starts) - 6, 0), len(starts)))
+                await start_late(store, meter, clock, cost, at, chance, said)
             case "time":
                 clock.at += chance.choice(steps)
             case "exact":
@@ -112,18 +124,46 @@ def cost_for(chance: random.Random, most: int) -> int:
     return chance.choice([1, 1, 1, 2, 3, max(most // 2, 1), most, most + 1])
 
 
-async def start(store: Any, meter: Meter, clock: HandClock, cost: int, force: bool, said: Any) -> None:
+async def start(store: Any, meter: Meter, clock: HandClock, cost: int, force: bool, said: Any) -> list[tuple[int, int]]:
+    """Start something on both; its cost and its instant, if it was admitted."""
     if not meter.fits(cost):
         with pytest.raises(NeverFits):
             await store.acquire([Target(*meter.key, cost=cost)], "permit", 10, force)
-        return
+        return []
     until = meter.opens_at(cost)
     grant = await store.acquire([Target(*meter.key, cost=cost)], "permit", 10, force)
     if until <= clock.at or force:
-        assert grant.granted, said
+        assert (grant.granted, grant.guard) == (True, meter.guard), said
         meter.count(cost, clock.at)
-    else:
-        assert (grant.granted, grant.until) == (False, until), said
+        return [(cost, clock.at)]
+    assert (grant.granted, grant.until) == (False, until), said
+    return []
+
+
+async def start_late(
+    store: Any, meter: Meter, clock: HandClock, cost: int, at: int, chance: random.Random, said: Any
+) -> None:
+    """A start is decided again; if it is admitted, it is open for a while and then begins."""
+    grant = await store.acquire([Target(*meter.key, cost=cost)], "late", 10**9, late=at)
+    meter.take_out(cost, at)
+    assert grant.granted == meter.admits_late(cost, clock.at), said
+    if not grant.granted:
+        return
+    meter.open_up(cost)
+    clock.at += chance.choice([0, 1, 7])
+    usage = await store.usage(*meter.key)
+    assert (usage.opens_at, usage.open) == (meter.opens_at(1), cost), said
+    assert (usage.used, usage.allowed) == used_and_allowed(meter, clock.at), said
+    await store.begun([Lease("late", 0)])
+    meter.open_up(-cost)
+    meter.begin(cost, clock.at)
+    await store.give_back(["late"])
+
+
+def used_and_allowed(meter: Meter, now: int) -> tuple[int, int | None]:
+    """With the lease of the late start, which a meter without slots does not look at unless nothing limits it."""
+    used, allowed = meter.used_and_allowed(now)
+    return (1, None) if allowed is None else (used, allowed)
 
 
 async def test_slots_are_counted_the_same_in_lua() -> None:

@@ -333,7 +333,7 @@ def real(opener) -> Machine:
 
 @pytest.mark.parametrize("off", OFF)
 async def test_after_a_reboot_windows_are_as_full_as_before(real, reboot, off):
-    await declare(real.store, Rate(3, per="1h"))
+    await declare(real.store, Rate(3, per="1h", guard=0))
     await real.queue.add_many([("work", number) for number in range(9)])
     assert len(await start(real.store, 9)) == 3
 

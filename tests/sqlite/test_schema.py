@@ -131,6 +131,9 @@ async def test_a_file_of_an_older_version_is_upgraded_in_place_and_keeps_its_job
 async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_jobs(path):
     await use(path)
     set_version(path, 1)
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("ALTER TABLE paceline_meter DROP COLUMN open")
+        db.execute("ALTER TABLE paceline_permit DROP COLUMN gate")
 
     assert (await use(path))["waiting"] == 2
 

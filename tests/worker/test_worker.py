@@ -325,28 +325,3 @@ async def test_an_app_runs_several_workers_in_one_process(time):
 
     assert running.most == 6
     assert [after(start.at) for start in time.starts()] == [0] * 6 + [1] * 6
-
-
-@pytest.mark.parametrize("declared", ["before the worker runs", "while the worker runs"])
-async def test_a_worker_warns_when_a_job_begins_later_than_the_guard_of_its_limit(time, monkeypatch, caplog, declared):
-    queue = Queue("line", store=time.store, limits=[Rate(10, per="1s", guard="20ms")])
-    if declared == "before the worker runs":
-        await queue.counts()
-    claim = time.store.claim
-    lag = 20_000
-
-    async def slow(*args):
-        answer = await claim(*args)
-        time.clock.move_to(answer.now + lag if answer.jobs else answer.now)
-        return answer
-
-    monkeypatch.setattr(time.store, "claim", slow)
-    async with working(Worker("line", nothing, store=time.store)):
-        await queue.add("work")
-        await time.advance("1s")
-        assert "guard" not in caplog.text
-        lag = 21_000
-        late = await queue.add("work")
-        await time.advance("1s")
-
-    assert f"job {late.id} began 21 ms after its start" in caplog.text

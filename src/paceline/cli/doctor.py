@@ -12,10 +12,11 @@ import msgspec
 
 from paceline import __version__
 from paceline.cli.output import clean, counted, glyph, json_option, print_json, without_secrets
-from paceline.cli.overview import SEARCHED, Overview, look
+from paceline.cli.overview import SEARCHED, LimitLine, Overview, look
 from paceline.cli.running import execute, failure
 from paceline.cli.target import SETTINGS, Target, find_settings, find_target, store_options
 from paceline.errors import PacelineError
+from paceline.lifecycle.lags import lags_under
 from paceline.stores.address import without_password
 
 PACKAGES = ("msgspec", "click", "rich", "psycopg", "redis", "hiredis")
@@ -115,6 +116,7 @@ def complaints(target: Target, seen: Overview) -> list[str]:
         missing = sorted((line.limit.tasks or frozenset()) - known)
         if missing and known and not anything:
             found.append(f"limit {line.limit.name!r} names tasks that nobody knows: {', '.join(missing)}")
+    found += [late for line in seen.limits for late in _late_handlers(line, seen)]
     served = {queue for worker in seen.workers for queue in worker.queues}
     for queue in seen.queues:
         waiting = queue.counts["waiting"]
@@ -134,6 +136,16 @@ def complaints(target: Target, seen: Overview) -> list[str]:
         if worker.seen_at < seen.now - AWAY:
             found.append(f"worker {worker.id} was not heard for {(seen.now - worker.seen_at) // 60_000_000} minutes")
     return found
+
+
+def _late_handlers(line: LimitLine, seen: Overview) -> list[str]:
+    """Tasks whose handlers often begin later after their start than a limit's guard allows."""
+    return [
+        f"handlers of task {task!r} begin {lag.p99 // 1000} ms late (99 of 100 earlier), but limit "
+        f"{line.limit.name!r} has a guard of {line.guard // 1000} ms: give it a longer guard, or the worker fewer slots"
+        for task, lag in sorted(lags_under(line.limit, seen.workers).items())
+        if lag.late and lag.p99 > line.guard > 0
+    ]
 
 
 def _print(health: Health, problem: PacelineError | None) -> None:

@@ -10,6 +10,7 @@ from paceline.clock import Micros
 from paceline.job import WAITING
 from paceline.limits import Limit
 from paceline.limits.explain import Usage
+from paceline.limits.rate import guard_of
 from paceline.stores.interface import Filter, Override, QueueRecord, Store, WorkerRecord
 
 
@@ -19,6 +20,8 @@ class LimitLine(msgspec.Struct, frozen=True, kw_only=True):
     limit: Limit
     usage: Usage
     override: Override | None
+    guard: Micros = 0
+    """The shortest guard in force of its rates; 0 without one."""
     of_groups: tuple[Override, ...] = ()
     """What an operator set for single groups, where no group was named."""
 
@@ -74,7 +77,8 @@ async def limit_lines(store: Store, group: str | None = None) -> list[LimitLine]
             for (name, of), each in sorted(words.items(), key=lambda item: item[0][1] or "")
             if name == limit.name and of is not None and group is None
         )
-        lines.append(LimitLine(limit=limit, usage=usage, override=word, of_groups=others))
+        guard = guard_of(usage.kind, store.least_guard)
+        lines.append(LimitLine(limit=limit, usage=usage, override=word, guard=guard, of_groups=others))
     return lines
 
 

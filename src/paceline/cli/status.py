@@ -15,7 +15,7 @@ from paceline.cli.target import Target
 from paceline.clock import NEVER
 from paceline.errors import StoreUnavailable
 from paceline.job import JobState
-from paceline.stores.interface import QueueRecord
+from paceline.stores.interface import QueueRecord, WorkerRecord
 
 STATES = [str(state) for state in JobState if state is not JobState.WAITING_CHILDREN]
 
@@ -79,8 +79,12 @@ def as_text(target: Target, seen: Overview) -> list[str]:
     if seen.limits:
         lines += ["", *limit_table(seen.limits)]
     if seen.workers:
-        rows = [[worker.id, ", ".join(worker.queues), since(worker.seen_at, seen.now)] for worker in seen.workers]
-        lines += ["", *table(["worker", "queues", "seen"], rows, give=("queues", "worker"), drop=("queues",))]
+        rows = [
+            [worker.id, ", ".join(worker.queues), since(worker.seen_at, seen.now), _lag(worker)]
+            for worker in seen.workers
+        ]
+        head = ["worker", "queues", "seen", "begins after"]
+        lines += ["", *table(head, rows, give=("queues", "worker"), drop=("queues", "begins after"))]
     return lines
 
 
@@ -115,7 +119,13 @@ def as_data(target: Target, seen: Overview) -> dict[str, Any]:
         "unknown_tasks": seen.unknown,
         "limits": [limit_data(line) for line in seen.limits],
         "workers": [
-            {"id": each.id, "queues": each.queues, "tasks": each.tasks and sorted(each.tasks), "seen_at": each.seen_at}
+            {
+                "id": each.id,
+                "queues": each.queues,
+                "tasks": each.tasks and sorted(each.tasks),
+                "seen_at": each.seen_at,
+                "lags": each.lags,
+            }
             for each in seen.workers
         ],
     }
@@ -132,6 +142,8 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
         "by": limit.by,
         "group": usage.group,
         "used": usage.used,
+        "open": usage.open,
+        "guard": line.guard,
         "allowed": usage.allowed,
         "held_until": usage.hold_until if usage.hold_until > usage.now else None,
         "hold_reason": usage.hold_reason if usage.hold_until > usage.now else None,
@@ -145,6 +157,15 @@ def limit_data(line: LimitLine) -> dict[str, Any]:
             for word in line.of_groups
         },
     }
+
+
+def _lag(worker: WorkerRecord) -> str:
+    """How long after their starts a worker's handlers begin, by its slowest task."""
+    if not worker.lags:
+        return ""
+    slowest = max(worker.lags.values(), key=lambda lag: lag.p99)
+    late = sum(lag.late for lag in worker.lags.values())
+    return f"{slowest.p50 / 1000:.1f} ms (99 %: {slowest.p99 / 1000:.1f} ms)" + (f", {late} late" if late else "")
 
 
 def _name(queue: QueueRecord) -> str:

@@ -137,8 +137,7 @@ class Claims:
                 for job in claim.jobs:
                     await self._pace.ended(job.id)
                 raise
-        self._slots.guard = claim.guard
-        self._slots.begin(claim.jobs)
+        self._slots.begin(claim.jobs, self._slots.ends.since)
 
     def _asking(
         self, queues: tuple[str, ...], allowance: Allowance, also: tuple[str, ...] = ()

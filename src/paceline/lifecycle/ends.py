@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from paceline.clock import Micros, since_boot
 from paceline.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from paceline.job import JobRecord
 from paceline.lifecycle.finish import Raised, decide
@@ -38,7 +39,9 @@ class Ends:
         self._max_returns = max_returns
         self._ready: list[Finish] = []
         self._refusals: list[list[Refusal]] = []
-        self._asked: tuple[str, list[Finish]] | None = None
+        self._asked: tuple[str, list[Finish], Micros] | None = None
+        self.since: Micros = 0
+        """What the latest claim gave was stamped at this instant or later, on the clock of `since_boot`."""
 
     def __bool__(self) -> bool:
         return bool(self._ready or self._refusals or self._asked)
@@ -73,8 +76,8 @@ class Ends:
         while True:
             if self._asked is None:
                 await self._settle_refusals()
-                self._asked = new_id(), self._take()
-            name, sent = self._asked
+                self._asked = new_id(), self._take(), since_boot()
+            name, sent, asked_at = self._asked
             try:
                 claim = await self._store.claim(ask(name), sent)
             except StoreUnavailable:
@@ -88,6 +91,7 @@ class Ends:
                 await self.write()
                 continue
             self._asked = None
+            self.since = asked_at + claim.waited
             self._written(sent, claim.lost)
             log_failed(claim.failed)
             return claim

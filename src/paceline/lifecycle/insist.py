@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 TRIES = 3
@@ -25,3 +25,15 @@ async def insist(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
             break
     if cancelled is not None:
         raise cancelled
+
+
+async def all_set(events: Sequence[asyncio.Event]) -> None:
+    """Wait for every one of these."""
+    for event in events:
+        await event.wait()
+
+
+async def end_task(background: asyncio.Task[None]) -> None:
+    """Cancel and wait until it has ended."""
+    background.cancel()
+    await asyncio.wait([background])

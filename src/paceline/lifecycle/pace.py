@@ -118,6 +118,14 @@ class Pace:
     async def started(self, jobs: list[JobRecord], now: Micros) -> None:
         return None
 
+    @property
+    def counts_beginnings(self) -> bool:
+        """True when `began` has to be called for every job."""
+        return False
+
+    def began(self, job_id: str, now: Micros) -> None:
+        """The handler of a job has begun."""
+
     def wait_for_room(self, cost: int, now: Micros) -> Micros:
         """When a job of this cost fits."""
         return now
@@ -135,6 +143,8 @@ class KindPace(Pace):
 
     def __init__(self, kind: Kind) -> None:
         self._meter = Meter(("worker", None), kind)
+        self._open: dict[str, int] = {}
+        """What jobs cost whose handlers have not begun: it counts until they have."""
         self._most = min((part.max for part in kind.parts() if isinstance(part, Rate)), default=None)
 
     async def allows(self, free: int, now: Micros) -> Allowance:
@@ -145,19 +155,38 @@ class KindPace(Pace):
         room: int | None = None
         for part, state in meter.cells:
             left = part.allowed - part.used(state, len(meter.leases), now)
+            if isinstance(part, Rate):
+                left -= meter.open
             free = min(free, left)
             if isinstance(part, Rate):
                 room = left if room is None else min(room, left)
         return Allowance(free, room, most=self._most)
 
     async def started(self, jobs: list[JobRecord], now: Micros) -> None:
+        meter = self._meter
         for job in jobs:
-            self._meter.charge(job.id, cost_under(job.cost, ""), now)
+            cost = cost_under(job.cost, "")
+            meter.charge(job.id, cost, now)
+            if self.counts_beginnings and job.id not in self._open:
+                meter.take_out(cost, now)
+                meter.open_up(cost)
+                self._open[job.id] = cost
+
+    @property
+    def counts_beginnings(self) -> bool:
+        return self._most is not None
+
+    def began(self, job_id: str, now: Micros) -> None:
+        cost = self._open.pop(job_id, 0)
+        if cost:
+            self._meter.open_up(-cost)
+            self._meter.begin(cost, now)
 
     def wait_for_room(self, cost: int, now: Micros) -> Micros:
         return self._meter.opens_at(cost)
 
     async def ended(self, job_id: str) -> None:
+        self._meter.open_up(-self._open.pop(job_id, 0))
         self._meter.leases.discard(job_id)
 
 

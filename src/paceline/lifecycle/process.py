@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import functools
 import importlib
 import os
 import pickle
@@ -18,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from paceline import codec
+from paceline.clock import Micros, since_boot
 from paceline.job import Job
 from paceline.lifecycle.finish import Raised, Succeeded, Unstorable, describe_unstorable
+from paceline.lifecycle.watch import Began
 from paceline.text import MAX_ERROR, MAX_SHOWN, ChildTraceback, clean, is_a, set_cause, trace
 
 if TYPE_CHECKING:
@@ -51,15 +54,25 @@ class Child:
         watched.close()
 
     async def run(
-        self, function: Callable[..., Any], job: Job[Any], *, as_task: bool, max_result: int
-    ) -> Succeeded | Unstorable | Raised:
-        """Send the job over, pass on its progress, and give back what the handler returned or raised."""
+        self,
+        function: Callable[..., Any],
+        job: Job[Any],
+        *,
+        as_task: bool,
+        max_result: int,
+        latest: Micros | None = None,
+        began: Began | None = None,
+    ) -> Succeeded | Unstorable | Raised | None:
+        """Send the job over, pass on its progress, and give back what the handler returned or raised.
+
+        None: it could not begin at `latest` (of `since_boot`) or earlier. `began` is called when it has begun.
+        """
         where = (_module_name(function), function.__qualname__)
         loop = asyncio.get_running_loop()
         answers: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
         reader = threading.Thread(target=self._read, args=(loop, answers), daemon=True)
         try:
-            self._pipe.send((where, as_task, job.record, sys.path, max_result))
+            self._pipe.send((where, as_task, job.record, sys.path, max_result, latest, began is not None))
         except OSError as error:
             raise ChildDied(f"the handler's process is gone: {error}") from error
         reader.start()
@@ -67,6 +80,10 @@ class Child:
             what, value = await answers.get()
             if what == "note":
                 await (job.log(value[0]) if len(value) == 1 else job.report_progress(*value))
+            elif what == "began" and began is not None:
+                began(value)
+            elif what == "late":
+                return None
             elif what == "done":
                 return Succeeded(None if value == codec.NULL else msgspec.Raw(value))
             elif what == "raised":
@@ -101,7 +118,7 @@ class Child:
                 answer = ("died", None)
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
                 loop.call_soon_threadsafe(answers.put_nowait, answer)
-            if answer[0] != "note":
+            if answer[0] not in ("note", "began"):
                 return
 
 
@@ -173,11 +190,11 @@ def _rebuild(carried: bytes | None, module: str, name: str, text: str, traceback
 class _ChildActions:
     """A job's actions inside the child: progress and log lines go to the parent, which holds the lease."""
 
-    def __init__(self, pipe: Connection) -> None:
-        self._pipe = pipe
+    def __init__(self, send: Callable[[tuple[str, Any]], None]) -> None:
+        self._send = send
 
     async def note(self, record: Any, progress: float | None, message: str | None, log: str | None) -> None:
-        self._pipe.send(("note", (log,) if log is not None else (progress, message)))
+        self._send(("note", (log,) if log is not None else (progress, message)))
 
     def call_sync(self, call: Callable[[], Any]) -> Any:
         return asyncio.run(call())
@@ -205,17 +222,37 @@ def _serve(pipe: Connection, watched: Connection, parent: int) -> None:
     # The parent decides when to stop; a Ctrl-C in the terminal reaches it too.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _end_with_parent(watched, parent)
+    one_at_a_time = threading.Lock()
+
+    def send(answer: tuple[str, Any]) -> None:
+        with one_at_a_time:
+            pipe.send(answer)
+
+    looking: list[threading.Thread] = []
+
+    def pass_gate(latest: Micros | None, is_watched: bool) -> None:
+        if latest is not None and since_boot() > latest:
+            raise _TooLate
+        if is_watched:
+            # It comes to speak when the handler lets go of the interpreter: that has begun by then.
+            looking.append(threading.Thread(target=lambda: send(("began", since_boot())), daemon=True))
+            looking[-1].start()
+
     while True:
         try:
-            where, as_task, record, path, max_result = pipe.recv()
+            where, as_task, record, path, max_result, *gate = pipe.recv()
         except (EOFError, OSError):
             return
         sys.path[:] = path
         try:
-            answer = _answer(*_call(where, as_task, record, pipe), max_result)
+            answer = _answer(*_call(where, as_task, record, send, functools.partial(pass_gate, *gate)), max_result)
+        except _TooLate:
+            answer = ("late", None)
         except BaseException as error:
             answer = ("raised", _carry(error))
-        pipe.send(answer)
+        while looking:
+            looking.pop().join()
+        send(answer)
 
 
 def _answer(value: Any, pack: Callable[[Any], Any] | None, max_result: int) -> tuple[str, Any]:
@@ -226,8 +263,16 @@ def _answer(value: Any, pack: Callable[[Any], Any] | None, max_result: int) -> t
         return "refused", describe_unstorable(error)
 
 
+class _TooLate(Exception):
+    """The handler would begin later than its guard allows."""
+
+
 def _call(
-    where: tuple[str, str], as_task: bool, record: Any, pipe: Connection
+    where: tuple[str, str],
+    as_task: bool,
+    record: Any,
+    send: Callable[[tuple[str, Any]], None],
+    pass_gate: Callable[[], None],
 ) -> tuple[Any, Callable[[Any], Any] | None]:
     """What the function returned, and how a task packs it."""
     from paceline.lifecycle.run import _current, is_coroutine_function
@@ -236,9 +281,10 @@ def _call(
     function: Any = importlib.import_module(module)
     for part in name.split("."):
         function = getattr(function, part)
-    job: Job[Any] = Job(record, _ChildActions(pipe))  # type: ignore[arg-type]  # a child only notes
+    job: Job[Any] = Job(record, _ChildActions(send))  # type: ignore[arg-type]  # a child only notes
     _current.set(job)
     pack = None
+    pass_gate()
     if as_task:
         # The name leads to the task that wraps the function, or to the function where it was not rebound.
         call_with = getattr(function, "call_with", None)

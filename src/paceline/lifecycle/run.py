@@ -8,15 +8,19 @@ import functools
 import inspect
 import signal
 import threading
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from paceline.clock import since_boot
 from paceline.errors import ConfigError, require
 from paceline.job import Job
 from paceline.lifecycle.finish import Crashed, Raised, RunEnd, Succeeded
+from paceline.lifecycle.gate import Passage
 from paceline.lifecycle.process import Child, ChildDied, Children
+from paceline.lifecycle.watch import WATCH, Began
 from paceline.text import is_a, show
 
 Isolation: TypeAlias = Literal["thread", "process"]
@@ -83,22 +87,61 @@ def check_importable(function: Callable[..., Any]) -> None:
         )
 
 
-async def run_in_loop(call: Call, jobs: Job[Any] | list[Job[Any]]) -> RunEnd:
+class Late:
+    """The run may not begin before the store has decided again."""
+
+
+LATE = Late()
+
+
+async def run_in_loop(call: Call, jobs: Job[Any] | list[Job[Any]], began: Began | None = None) -> RunEnd:
     """Run an async handler in this task; being cancelled is the caller's business."""
     _current.set(jobs)
     try:
-        return Succeeded(await call.function(jobs))
+        handler = call.function(jobs)
+        return Succeeded(await (handler if began is None else _watched(handler, began)))
     except asyncio.CancelledError:
         raise
     except BaseException as error:
         return _raised(error)
 
 
-async def run_in_thread(call: Call, jobs: Job[Any] | list[Job[Any]], threads: Executor) -> RunEnd:
+@types.coroutine
+def _watched(handler: Coroutine[Any, Any, Any], began: Began) -> Generator[Any, Any, Any]:
+    """Await a handler, and say so when it has come to its first pause: it has begun by then."""
+    try:
+        waits_for = handler.send(None)
+    except BaseException as end:
+        began(since_boot())
+        if isinstance(end, StopIteration):
+            return end.value
+        raise
+    began(since_boot())
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # what the loop throws in, as a rule that it is cancelled
+            try:
+                waits_for = handler.throw(error)
+            except StopIteration as end:
+                return end.value
+        else:
+            return (yield from handler)
+
+
+async def run_in_thread(
+    call: Call,
+    jobs: Job[Any] | list[Job[Any]],
+    threads: Executor,
+    passage: Passage | None = None,
+    began: Began | None = None,
+) -> RunEnd | Late:
     """Run a plain handler in a thread. A thread cannot be stopped: whoever cancels must wait for its end."""
     _current.set(jobs)
     context = contextvars.copy_context()
-    end = await asyncio.get_running_loop().run_in_executor(threads, context.run, _call_plain, call.function, jobs)
+    loop = asyncio.get_running_loop()
+    gate = None if began is None else functools.partial(_pass_in_thread, passage, began, loop)
+    end = await loop.run_in_executor(threads, context.run, _call_plain, call.function, jobs, gate)
     if not isinstance(end, Succeeded) or not isinstance(end.value, Awaitable):
         return end
     try:
@@ -110,12 +153,20 @@ async def run_in_thread(call: Call, jobs: Job[Any] | list[Job[Any]], threads: Ex
         return _raised(error)
 
 
-async def run_in_process(call: Call, job: Job[Any], children: Children, max_result: int) -> RunEnd:
+async def run_in_process(
+    call: Call,
+    job: Job[Any],
+    children: Children,
+    max_result: int,
+    passage: Passage | None = None,
+    began: Began | None = None,
+) -> RunEnd | Late:
     """Run a handler in a process of its own; whoever cancels kills it."""
     child: Child = await children.take()
     try:
         function, as_task = call.importable or call.function, call.importable is not None
-        end = await child.run(function, job, as_task=as_task, max_result=max_result)
+        latest = None if passage is None or passage.opened else passage.since + passage.guard
+        end = await child.run(function, job, as_task=as_task, max_result=max_result, latest=latest, began=began)
     except ChildDied as died:
         return Crashed(str(died))
     except BaseException as error:
@@ -125,11 +176,23 @@ async def run_in_process(call: Call, job: Job[Any], children: Children, max_resu
             return Raised(error)
         raise
     children.give(child)
-    return end
+    return LATE if end is None else end
 
 
-def _call_plain(function: Callable[..., Any], jobs: Job[Any] | list[Job[Any]]) -> RunEnd:
+def _pass_in_thread(passage: Passage | None, began: Began, loop: asyncio.AbstractEventLoop) -> bool:
+    """The gate in a thread, and one more look when the handler has begun."""
+    if passage is not None and passage.is_late:
+        return False
+    WATCH.passed(began, loop)
+    return True
+
+
+def _call_plain(
+    function: Callable[..., Any], jobs: Job[Any] | list[Job[Any]], gate: Callable[[], bool] | None
+) -> RunEnd | Late:
     """Call in the thread and bring back the end as a value: a future cannot carry every exception."""
+    if gate is not None and not gate():
+        return LATE
     try:
         return Succeeded(function(jobs))
     except BaseException as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -12,8 +13,8 @@ from heapq import heappop, heappush
 from typing import Any, Literal, TypeAlias
 
 from paceline.clock import NEVER, Micros
-from paceline.errors import ConfigError
 from paceline.job import Job, JobActions, JobRecord
+from paceline.lifecycle.batch import batch_ends
 from paceline.lifecycle.ends import Ends, Refusal
 from paceline.lifecycle.finish import (
     Cancelled,
@@ -25,9 +26,10 @@ from paceline.lifecycle.finish import (
     TimedOut,
     decide,
 )
+from paceline.lifecycle.gate import Gate, Passage, passage_for
 from paceline.lifecycle.pace import Pace
 from paceline.lifecycle.process import Children
-from paceline.lifecycle.run import Call, run_in_loop, run_in_process, run_in_thread
+from paceline.lifecycle.run import LATE, Call, Late, run_in_loop, run_in_process, run_in_thread
 from paceline.lifecycle.tell import log_start, logs_starts
 from paceline.stores.interface import Extended, Finish, Lease, Outcome, Store
 from paceline.text import is_a
@@ -44,11 +46,15 @@ CLEAN_UP = 2.0
 class Run:
     """One call of a handler: for one job, or for a batch that shares a slot."""
 
-    __slots__ = ("began", "call", "jobs", "stopped_by", "task", "timeout")
+    __slots__ = ("began", "call", "ids", "jobs", "passage", "stopped_by", "task", "timeout")
 
-    def __init__(self, jobs: list[Job[Any]], call: Call) -> None:
+    def __init__(self, jobs: list[Job[Any]], call: Call, passage: Passage | None) -> None:
         self.jobs = jobs
+        """Those that the gate refuses leave it."""
+        self.ids = [job.id for job in jobs]
         self.call = call
+        self.passage = passage
+        """How it passes the gate, where anything counts its beginning."""
         self.began = False
         self.task: asyncio.Task[None] | None = None
         self.stopped_by: Reason | None = None
@@ -91,8 +97,9 @@ class Slots:
         """Called when a slot becomes free, and when there is an end to write."""
         self.torn_down: Callable[[], bool] = lambda: False
         """True once somebody else ends this worker: its task is cancelled, or its whole event loop."""
-        self.guard: Micros = NEVER
         self._store = store
+        self.gate = Gate(store, self._forget)
+        """Where handlers begin."""
         self._actions = actions
         self._batch = batch
         self._handler = handler
@@ -122,15 +129,15 @@ class Slots:
 
     # begin
 
-    def begin(self, records: list[JobRecord]) -> None:
-        """Call the handler for each job, or for each batch."""
+    def begin(self, records: list[JobRecord], since: Micros) -> None:
+        """Call the handler for each job, or for each batch; they started at an instant (of `since_boot`) or later."""
         actions = self._actions
         if not self._leases.keys().isdisjoint(record.id for record in records):
             records = [record for record in records if not self._adopt(record)]
         jobs: list[Job[Any]] = [Job(record, actions) for record in records]
         step = self._batch or 1
         for first in range(0, len(jobs), step):
-            self._begin(jobs[first : first + step])
+            self._begin(jobs[first : first + step], since)
 
     def _adopt(self, record: JobRecord) -> bool:
         """The store gave us anew a job that still runs here: its lease had ended, its run goes on under the new one."""
@@ -146,23 +153,20 @@ class Slots:
         log.warning("job %s: its lease ended while its handler ran here; the run goes on with a new one", record.id)
         return True
 
-    def _begin(self, jobs: list[Job[Any]]) -> None:
+    def _begin(self, jobs: list[Job[Any]], since: Micros) -> None:
         first = jobs[0].record
         call = self._handler if self._calls is None else self._calls[first.task]
         assert call is not None
-        run = Run(jobs, call)
+        clock = self._store.clock
+        run = Run(jobs, call, passage_for(jobs, since, virtual=clock.virtual))
         self._runs[run] = None
         for job in jobs:
             self._leases[job.record.id] = (run, job.record.fence)
-        clock = self._store.clock
         if run.timeout is not None:
             heappush(self._deadlines, (clock.now() + run.timeout, id(run), run))
-        if self.guard < NEVER:
-            self._measure_lag(first, clock.now())
         clock.handler_begins()
-        if logs_starts():
-            for job in jobs:
-                log_start(job.record)
+        if not self._is_watched(run):
+            self._log_starts(run)
         run.task = asyncio.get_running_loop().create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
@@ -172,7 +176,7 @@ class Slots:
         interrupt: KeyboardInterrupt | None = None
         if run.stopped_by is None:
             try:
-                end = await (run_in_loop(run.call, run.jobs[0]) if self._is_simple(run.call) else self._execute(run))
+                end = await (run_in_loop(run.call, run.jobs[0]) if self._is_simple(run) else self._execute(run))
             except KeyboardInterrupt as error:
                 # It ends the program. If that is the job's doing, it must not do so for ever.
                 interrupt = error
@@ -185,34 +189,76 @@ class Slots:
         if run.stopped_by is not None:
             end = _why_it_ended(run, end)
         if run in self._runs:
+            await self._end(run, end)
+        if interrupt is not None:
+            raise interrupt
+
+    async def _end(self, run: Run, end: RunEnd) -> None:
+        try:
+            if run.passage is not None:
+                await self.gate.ended(run.passage)
+        finally:
             try:
-                self._record(run, end)
+                if run.jobs:
+                    self._record(run, end)
                 if self._is_paced:
                     # Whoever limits this worker may take his time: the end does not wait for him.
                     self.wake()
                     await self._pace_ended(run)
             finally:
                 self._release(run)
-        if interrupt is not None:
-            raise interrupt
 
     def _is_torn_down(self, run: Run) -> bool:
         """Somebody cancelled the handler's task along with the worker's: the handler did not fail."""
         return run.task is not None and run.task.cancelling() > 0 and self.torn_down()
 
-    def _is_simple(self, call: Call) -> bool:
-        return call.is_async and self._batch is None and call.isolation != "process"
+    def _is_watched(self, run: Run) -> bool:
+        """True when it matters when exactly the handler begins."""
+        return run.passage is not None or self._pace.counts_beginnings
+
+    def _is_simple(self, run: Run) -> bool:
+        call = run.call
+        return call.is_async and self._batch is None and call.isolation != "process" and not self._is_watched(run)
 
     async def _execute(self, run: Run) -> RunEnd:
-        call = run.call
+        """Call the handler; one that would begin too late waits until the store has decided again."""
+        while isinstance(end := await self._call(run), Late):
+            assert run.passage is not None
+            if not await self.gate.open(run.passage) or not run.jobs or run.stopped_by is not None:
+                return HandedBack()
+        return end
+
+    async def _call(self, run: Run) -> RunEnd | Late:
+        call, passage = run.call, run.passage
         subject: Any = run.jobs[0] if self._batch is None else run.jobs
+        began = functools.partial(self._began, run) if self._is_watched(run) else None
         if call.isolation == "process":
-            return await run_in_process(call, run.jobs[0], self._children, self._store.max_payload)
+            return await run_in_process(call, run.jobs[0], self._children, self._store.max_payload, passage, began)
         if call.is_async:
-            return await run_in_loop(call, subject)
+            return LATE if passage is not None and passage.is_late else await run_in_loop(call, subject, began)
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.size, thread_name_prefix="paceline")
-        return await run_in_thread(call, subject, self._threads)
+        return await run_in_thread(call, subject, self._threads, passage, began)
+
+    def _began(self, run: Run, at: Micros) -> None:
+        """The handler has begun, at this instant of `since_boot`; called in the loop, wherever it runs."""
+        if run.passage is not None:
+            self.gate.began(run.passage, at)
+        if self._pace.counts_beginnings:
+            for job in run.jobs:
+                self._pace.began(job.id, self._store.clock.now())
+            # From now on it is known when the worker's own limiter opens.
+            self.wake()
+        self._log_starts(run)
+
+    def _log_starts(self, run: Run) -> None:
+        if logs_starts():
+            for job in run.jobs:
+                log_start(job.record)
+
+    def _forget(self, job_id: str) -> None:
+        """A job does not begin here: the gate refused it."""
+        self._leases.pop(job_id, None)
 
     def _record(self, run: Run, end: RunEnd) -> None:
         """Note for each job of the run what the store is to write."""
@@ -236,8 +282,8 @@ class Slots:
             self.ends.add_refusals(refusals)
 
     async def _pace_ended(self, run: Run) -> None:
-        for job in run.jobs:
-            await self._pace.ended(job.id)
+        for job_id in run.ids:
+            await self._pace.ended(job_id)
 
     def _release(self, run: Run) -> None:
         del self._runs[run]
@@ -320,38 +366,11 @@ class Slots:
 
     def close(self) -> None:
         """Let go of threads and processes."""
+        self.gate.close()
         self._children.close()
         if self._threads is not None:
             self._threads.shutdown(wait=False)
             self._threads = None
-
-    def _measure_lag(self, record: JobRecord, now: Micros) -> None:
-        lag = now - (record.started_at or now)
-        if lag > self.guard:
-            log.warning(
-                "job %s began %d ms after its start: more than the guard of a limit (%d ms)",
-                record.id,
-                lag // 1000,
-                self.guard // 1000,
-            )
-
-
-def batch_ends(end: RunEnd, size: int) -> list[RunEnd]:
-    """One end per job: a list of results is taken apart, everything else counts for all."""
-    if not isinstance(end, Succeeded) or end.value is None:
-        return [end] * size
-    try:
-        return _taken_apart(end.value, size)
-    except BaseException as problem:  # the code of a list of its own
-        return [Raised(problem)] * size
-
-
-def _taken_apart(values: Any, size: int) -> list[RunEnd]:
-    if not isinstance(values, list | tuple) or len(values) != size:
-        got = f"{len(values)} results" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-        problem = ConfigError(f"a batch handler returned {got} for {size} jobs: expected None or one result per job")
-        return [Raised(problem)] * size
-    return [Raised(value) if is_a(value, BaseException) else Succeeded(value) for value in values]
 
 
 def _why_it_ended(run: Run, end: RunEnd) -> RunEnd:

@@ -10,7 +10,7 @@ from paceline.limits.backoff import Backoff
 from paceline.limits.concurrency import Concurrency
 from paceline.limits.kind import Kind, Part
 from paceline.limits.memory import Cell, go_on, remember
-from paceline.limits.rate import Rate
+from paceline.limits.rate import Rate, Window
 from paceline.limits.rule import Key
 
 DEFAULT_BACKOFF = Backoff()
@@ -36,14 +36,17 @@ class Meter:
         "charged",
         "closed_until",
         "counts_leases",
+        "guard",
         "held_at",
         "hold_reason",
         "hold_until",
         "key",
         "kind",
         "leases",
+        "least_guard",
         "lone",
         "memory",
+        "open",
         "refusals",
         "reserved_by",
         "reserved_deadline",
@@ -52,14 +55,18 @@ class Meter:
         "timed",
     )
 
-    def __init__(self, key: Key, kind: Kind) -> None:
+    def __init__(self, key: Key, kind: Kind, least_guard: Micros = 0) -> None:
         self.key = key
         self.kind = kind
+        self.least_guard = least_guard
+        """The shortest guard that the store chooses for a rate without one of its own."""
+        self.open = 0
+        """The cost of starts whose handlers may begin at any moment: every window counts it."""
         self.cells: list[Cell] = []
         """Each simple kind with the state it keeps for this key."""
         self.memory: Cell | None = None
         """What earlier kinds counted and none of these does; it is charged and never asked."""
-        self._set_cells([(part, part.new_state()) for part in kind.parts()])
+        self._set_cells([(part, part.new_state()) for part in self.in_force(kind)])
         self.leases: Leases = set()
         self.hold_until: Micros = 0
         self.hold_reason: str | None = None
@@ -77,11 +84,16 @@ class Meter:
         if in_flight >= self.slots:
             return NEVER
         at = self.hold_until
+        cost += self.open
         for part, state in self.timed:
             until = part.opens_at(state, in_flight, cost)
             if until > at:
                 at = until
         return at
+
+    def in_force(self, kind: Kind) -> list[Part]:
+        """The simple kinds of a kind, each rate with its guard."""
+        return [part.in_force(self.least_guard) if isinstance(part, Rate) else part for part in kind.parts()]
 
     @property
     def parts(self) -> list[Part]:
@@ -102,12 +114,21 @@ class Meter:
         self.charged = self.timed if memory is None else [*self.timed, memory]
         # When only the beginnings matter, a permit holds nothing and needs no lease.
         self.counts_leases = self.slots < NEVER
+        guards = [part.guard_us for part, _ in cells if isinstance(part, Rate)]
+        self.guard: Micros = min((guard for guard in guards if guard), default=NEVER)
+        """A handler that begins later than this after its start asks first."""
         self.lone = cells[0] if len(cells) == 1 and not self.counts_leases and memory is None else None
         """The only kind of this key, where nothing is held: most limiters are of this sort."""
 
     def opens_in_time(self, cost: int) -> Micros:
         """The same as far as time decides: a slot that is taken may be free at any moment."""
-        return max([self.hold_until, *(part.opens_at(state, 0, cost) for part, state in self.timed)])
+        return max([self.hold_until, *(part.opens_at(state, 0, cost + self.open) for part, state in self.timed)])
+
+    def admits_late(self, cost: int, now: Micros) -> bool:
+        """True when holds and windows admit a start now whose slot and spacing were decided before."""
+        cost += self.open
+        windows = [part.opens_at(state, 0, cost) for part, state in self.cells if isinstance(part, Rate)]
+        return max([self.hold_until, *windows]) <= now
 
     def charge(self, holder: str, cost: int, now: Micros) -> None:
         """Count a start and the lease that goes with it."""
@@ -122,6 +143,27 @@ class Meter:
         for part, state in self.charged:
             part.charge(state, cost, now)
 
+    def _logs(self) -> list[tuple[Rate, Window]]:
+        """What counts starts one by one."""
+        return [(part, state) for part, state in self.charged if isinstance(part, Rate)]
+
+    def take_out(self, cost: int, at: Micros) -> None:
+        """Undo what a start that happened at this instant took from windows."""
+        self.closed_until = 0
+        for part, state in self._logs():
+            part.take_out(state, cost, at)
+
+    def open_up(self, cost: int) -> None:
+        """Count a start in every window until its handler has begun."""
+        self.closed_until = 0
+        self.open += cost
+
+    def begin(self, cost: int, at: Micros) -> None:
+        """Count a start where its handler began: now, or a little while ago."""
+        self.closed_until = 0
+        for part, state in self._logs():
+            part.put_in(state, cost, at)
+
     def lacks_only_room(self, cost: int, now: Micros) -> bool:
         """True when a start is refused for its size alone: a smaller one would be admitted now."""
         return cost > 1 and self.opens_at(1) <= now < self.opens_at(cost) < NEVER
@@ -134,8 +176,9 @@ class Meter:
     def reserve(self, job_id: str, cost: int, now: Micros) -> None:
         """Keep the room free for a job that does not fit yet, for one window at most: by then it fits."""
         self.reserved_by = job_id
-        self.reserved_until = self.opens_at(cost)
         self.reserved_deadline = now + max((part.window for part in self.parts if isinstance(part, Rate)), default=0)
+        # Starts that are open leave at an instant that nobody knows.
+        self.reserved_until = min(self.opens_at(cost), self.reserved_deadline)
 
     def fits(self, cost: int) -> bool:
         """False when a start of this cost can never be admitted."""
@@ -153,10 +196,10 @@ class Meter:
         same = kind == self.kind
         if same and not beneath:
             return
-        parts = kind.parts()
+        parts = self.in_force(kind)
         old = [(part, state) for part, state in self.kept if part.last_start(state) >= 0]
         others = [part for part, _ in old] + [
-            part for each in beneath for part in each.parts() if part.word != "concurrency"
+            part for each in beneath for part in self.in_force(each) if part.word != "concurrency"
         ]
         log = remember(parts, others, may_be_forgotten=self.key[1] is not None)
         if same and log == (self.memory and self.memory[0]):
@@ -217,7 +260,10 @@ class Meter:
     def used_and_allowed(self, now: Micros) -> tuple[int, int | None]:
         """How full the key is, by its fullest part; (0, None) when nothing limits it."""
         in_flight = len(self.leases)
-        pairs = [(part.used(state, in_flight, now), part.allowed) for part, state in self.cells]
+        pairs = [
+            (part.used(state, in_flight, now) + (self.open if isinstance(part, Rate) else 0), part.allowed)
+            for part, state in self.cells
+        ]
         return max(pairs, key=lambda pair: pair[0] / pair[1], default=(in_flight, None))
 
     def forgettable(self, now: Micros) -> bool:
@@ -243,12 +289,18 @@ def earliest_start(keys: Sequence[tuple[Meter, int]], ahead: int, now: Micros) -
 
     None when a slot is missing (nobody knows when one is free), or when the job can never fit.
     """
-    if any(meter.opens_at(1) >= NEVER or not meter.fits(cost) for meter, cost in keys):
+    if any(len(meter.leases) >= meter.slots or not meter.fits(cost) for meter, cost in keys):
         return None
-    trial = [(part, part.load(part.dump(state)), cost) for meter, cost in keys for part, state in meter.cells]
+    trial = [(part, part.load(part.dump(state)), cost) for meter, cost in keys for part, state in meter.timed]
+    opened = [meter.open for meter, _ in keys for _ in meter.timed]
+    for (part, state, _), cost in zip(trial, opened, strict=True):
+        if cost and isinstance(part, Rate):
+            # Handlers that may begin at any moment begin now at the earliest.
+            part.charge(state, cost, now)
     at = max([now, *(meter.hold_until for meter, _ in keys)])
     for _ in range(min(ahead, SIMULATED)):
         at = max([at, *(part.opens_at(state, 0, 1) for part, state, _ in trial)])
         for part, state, _ in trial:
             part.charge(state, 1, at)
-    return max([at, *(part.opens_at(state, 0, cost) for part, state, cost in trial)])
+    at = max([at, *(part.opens_at(state, 0, cost) for part, state, cost in trial)])
+    return at if at < NEVER else None

@@ -27,6 +27,8 @@ class Usage:
     now: Micros
     reserved_by: str | None = None
     cost: int = 1
+    open: int = 0
+    """The cost of starts that are late and have not begun yet; `used` counts it."""
 
     @property
     def never_above(self) -> int | None:

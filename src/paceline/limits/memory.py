@@ -28,6 +28,7 @@ class Remembered(Rate):
 
     def __init__(self, most: int, window: Micros, spacing: Micros) -> None:
         object.__setattr__(self, "max", most)
+        # Without a guard: what is remembered has been delayed by the guards it was counted under.
         object.__setattr__(self, "per", timedelta(microseconds=window))
         object.__setattr__(self, "guard", timedelta())
         object.__setattr__(self, "window", window)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from paceline.checks import MAX_NAME, check_count, check_name
+from paceline.clock import Micros
 from paceline.errors import require
 from paceline.limits.backoff import Backoff
 from paceline.limits.composite import AllOf, Unlimited, check_kind, simplified
@@ -174,14 +175,14 @@ KINDS: dict[str, Any] = {"rate": Rate, "concurrency": Concurrency, "delay": Dela
 """The simple kinds by their word: what every port must know."""
 
 
-def encode_kind(kind: Kind) -> list[dict[str, Any]]:
-    """A kind as plain data, for stores: a list of its parts in microseconds."""
+def encode_kind(kind: Kind, least_guard: Micros = 0) -> list[dict[str, Any]]:
+    """A kind as plain data, for stores: a list of its parts in microseconds, each rate with the guard in force."""
     rows: list[dict[str, Any]] = []
     for part in kind.parts():
         row: dict[str, Any] = {"kind": part.word}
         if isinstance(part, Rate):
-            guard = part.guard // MICROSECOND
-            row |= {"max": part.max, "per": part.window - guard, "guard": guard}
+            guard = part.in_force(least_guard).guard_us
+            row |= {"max": part.max, "per": part.per // MICROSECOND, "guard": guard, "auto": part.guard is None}
         elif isinstance(part, Concurrency):
             row |= {"max": part.max}
         elif isinstance(part, Delay):
@@ -200,16 +201,16 @@ def decode_kind(rows: list[dict[str, Any]]) -> Kind:
     return kinds[0] if len(kinds) == 1 else AllOf(*kinds)
 
 
-def encode_limit(limit: Limit) -> dict[str, Any]:
+def encode_limit(limit: Limit, least_guard: Micros = 0) -> dict[str, Any]:
     """A limit as plain data, for stores."""
     backoff = limit.backoff
     return {
         "name": limit.name,
-        "kind": encode_kind(limit.kind),
+        "kind": encode_kind(limit.kind, least_guard),
         "queues": None if limit.queues is None else sorted(limit.queues),
         "tasks": None if limit.tasks is None else sorted(limit.tasks),
         "by": limit.by,
-        "overrides": {group: encode_kind(kind) for group, kind in limit.overrides.items()},
+        "overrides": {group: encode_kind(kind, least_guard) for group, kind in limit.overrides.items()},
         "backoff": backoff and [backoff.initial_us, backoff.multiplier, backoff.maximum_us],
     }
 
@@ -229,9 +230,13 @@ def decode_limit(row: dict[str, Any]) -> Limit:
 
 
 def _decode_part(row: dict[str, Any]) -> Kind:
-    times = {name: f"{row[name]}us" for name in ("per", "gap", "guard") if row.get(name)}
-    counts = {"max": row["max"]} if "max" in row else {}
-    kind: Kind = KINDS[row["kind"]](**counts, **times)
+    options: dict[str, Any] = {name: f"{row[name]}us" for name in ("per", "gap") if name in row}
+    if "max" in row:
+        options["max"] = row["max"]
+    # Earlier releases wrote a guard of 0 where none was given.
+    if row.get("guard") is not None and not row.get("auto", row["guard"] == 0):
+        options["guard"] = f"{row['guard']}us"
+    kind: Kind = KINDS[row["kind"]](**options)
     return kind
 
 

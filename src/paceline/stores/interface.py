@@ -1,4 +1,4 @@
-"""What a store is: the records that cross the boundary and the one protocol all four stores implement.
+"""What a store is: the one protocol that all four stores implement.
 
 Every method takes many and is one atomic step. Time is the store's own; callers send durations, never stamps.
 """
@@ -7,195 +7,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import Protocol
 
-import msgspec
-
-from paceline.clock import NEVER, Clock, Micros
+from paceline.clock import Clock, Micros
 from paceline.job import JobRecord, JobState, Move, NewJob
-from paceline.limits import Kind, Limit
+from paceline.limits import Limit
 from paceline.limits.explain import Standing as Standing
 from paceline.limits.explain import Usage as Usage
 from paceline.stores.failures import Failed as Failed
 from paceline.stores.overview import About as About
 from paceline.stores.overview import QueueRecord as QueueRecord
-
-MAX_CRASHES = 3
-"""A job that killed its worker this often fails with reason "crashed"."""
-
-
-class Outcome(StrEnum):
-    """How one run of a job ended."""
-
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-    RETRY = "retry"  # another attempt, after a while
-    RETURNED = "returned"  # refused from outside: back to its place, no attempt used
-    RELEASED = "released"  # handed back by a worker that stops: likewise
-    CRASHED = "crashed"  # the process that ran it died: likewise, but crashes are counted
-
-
-class Hold(msgspec.Struct, frozen=True, kw_only=True):
-    """Nobody starts under this key for a while; without a time the limit's backoff decides, with `jitter` in [0, 1)."""
-
-    limit: str
-    group: str | None = None
-    until: Micros | None = None
-    for_: Micros | None = None
-    jitter: float = 0.0
-    reason: str | None = None
-    create: Limit | None = None
-    """Declared first when no limit has this name: stands for one task in one queue."""
-
-
-class Finish(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of one run. `fence` proves the lease; a stale one changes nothing."""
-
-    id: str
-    fence: int
-    outcome: Outcome
-    result: bytes | None = None
-    error: str | None = None
-    after: Micros = 0
-    at: Micros | None = None
-    when_open: bool = False
-    """RETRY without a time: due at the latest next start of the job's limits."""
-    holds: tuple[Hold, ...] = ()
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for: as many jobs as it has free slots."""
-
-    queues: tuple[str, ...]
-    slots: int
-    worker: str
-    lease: Micros
-    claim_id: str = ""
-    tasks: frozenset[str] | None = None
-    """The tasks it can run; None: all."""
-    also: tuple[str, ...] = ()
-    """Limits that every start of this claim meets besides its own: a worker's shared limiter."""
-    room: int | None = None
-    """The summed cost that the worker's private limiter admits now."""
-    most: int | None = None
-    """The largest cost that limiter ever admits: bigger jobs are left to other workers."""
-
-
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs that were started, and when to ask again if none comes before (equal to `now`: at once)."""
-
-    jobs: list[JobRecord]
-    now: Micros
-    ask_again_at: Micros
-    lost: list[str] = []
-    """Finishes sent along that were refused: their leases are lost."""
-    guard: Micros = NEVER
-    """The smallest guard of any limit: a handler that begins later than this after its start is reported."""
-    needs_room: int = 0
-    """The next job costs this much, more than `Ask.room`."""
-    failed: list[Failed] = []
-    """Jobs that this very step failed, each in one answer only."""
-
-
-class Inserted(msgspec.Struct, frozen=True):
-    """The stored job; `existed` when the id or the unique key was taken and nothing was added."""
-
-    job: JobRecord
-    existed: bool
-
-
-class Lease(msgspec.Struct, frozen=True):
-    """The right to run one job."""
-
-    id: str
-    fence: int
-
-
-class Extended(msgspec.Struct, frozen=True):
-    """What a heartbeat learns: leases that are lost, and jobs that somebody wants cancelled."""
-
-    lost: list[str]
-    cancel: list[str]
-
-
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Progress or a log line from the run that holds the fence."""
-
-    id: str
-    fence: int
-    progress: float | None = None
-    message: str | None = None
-    log: str | None = None
-
-
-class StartRecord(msgspec.Struct, frozen=True):
-    """One entry of the log of starts, as the store stamped it."""
-
-    job_id: str
-    at: Micros
-    task: str
-    group: str | None
-    cost: int | dict[str, int]
-
-
-class Target(msgspec.Struct, frozen=True):
-    """One key that a permit is asked from."""
-
-    limit: str
-    group: str | None = None
-    cost: int = 1
-
-
-class Grant(msgspec.Struct, frozen=True):
-    """The answer to `acquire`: granted at `now`, or refused until `until`."""
-
-    granted: bool
-    now: Micros
-    until: Micros = 0
-    leased: bool = False
-    """True when it holds a slot: it must be renewed and given back."""
-    failed: list[Failed] = []
-    """As in `Claim`: dead leases are taken back here, too."""
-
-
-class Override(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's word: it wins over what code declares until it is lifted or expires."""
-
-    limit: str
-    kind: Kind
-    group: str | None = None
-    reason: str | None = None
-    expires_at: Micros | None = None
-
-
-class WorkerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as the store knows it."""
-
-    id: str
-    queues: tuple[str, ...]
-    tasks: frozenset[str] | None = None
-    seen_at: Micros = 0
-
-
-class Changed(msgspec.Struct, frozen=True):
-    """A declaration that replaced other numbers."""
-
-    old: Limit
-    new: Limit
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs to list, in the order they were added or backwards; `after` is the last one of the page before."""
-
-    queue: str
-    state: JobState | None = None
-    task: str | None = None
-    group: str | None = None
-    limit: int = 100
-    after: str | None = None
-    newest_first: bool = False
+from paceline.stores.records import MAX_CRASHES as MAX_CRASHES
+from paceline.stores.records import Ask as Ask
+from paceline.stores.records import Begun as Begun
+from paceline.stores.records import Changed as Changed
+from paceline.stores.records import Claim as Claim
+from paceline.stores.records import Decided as Decided
+from paceline.stores.records import Extended as Extended
+from paceline.stores.records import Filter as Filter
+from paceline.stores.records import Finish as Finish
+from paceline.stores.records import Grant as Grant
+from paceline.stores.records import Hold as Hold
+from paceline.stores.records import Inserted as Inserted
+from paceline.stores.records import Lag as Lag
+from paceline.stores.records import Lease as Lease
+from paceline.stores.records import Note as Note
+from paceline.stores.records import Outcome as Outcome
+from paceline.stores.records import Override as Override
+from paceline.stores.records import StartRecord as StartRecord
+from paceline.stores.records import Target as Target
+from paceline.stores.records import WorkerRecord as WorkerRecord
 
 
 class Listener(Protocol):
@@ -220,6 +61,11 @@ class Store(Protocol):
     max_payload: int
     never_blocks: bool
     """True when no call ever waits for anything outside the process."""
+
+    @property
+    def least_guard(self) -> Micros:
+        """The shortest guard that is chosen for a rate without one; 0 on a clock that a test moves."""
+        ...
 
     async def open(self, within: object = None) -> None:
         """Connect, create or check the schema; safe to call twice and by many.
@@ -246,6 +92,17 @@ class Store(Protocol):
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         """End runs whose fence is still current; returns the ids of the others."""
+        ...
+
+    async def decide_again(self, leases: Sequence[Lease]) -> Decided:
+        """Jobs whose handlers would begin later than their guard allows: decide as if they were claimed now.
+
+        Only windows and holds are asked again; an answer that was lost can be asked for again.
+        """
+        ...
+
+    async def begun(self, begun: Sequence[Begun]) -> list[str]:
+        """Handlers and permits began late: their starts count from there. Returns the ids whose lease is lost."""
         ...
 
     async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
@@ -328,11 +185,18 @@ class Store(Protocol):
         ...
 
     async def acquire(
-        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+        self,
+        targets: Sequence[Target],
+        permit: str,
+        lease: Micros,
+        force: bool = False,
+        waits: bool = False,
+        late: Micros | None = None,
     ) -> Grant:
         """Start something that is no job: charge all keys or none (`force`: charge anyway).
 
         `waits`: the same permit is asked for again later; if only its size is in the way, the room is kept for it.
+        `late`: it was granted at that instant and came too late: decide again; if granted, it is open until `begun`.
         """
         ...
 

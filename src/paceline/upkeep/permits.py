@@ -6,12 +6,14 @@ import asyncio
 import logging
 import threading
 import weakref
+from collections.abc import Coroutine
+from typing import Any
 
 from paceline.clock import SECOND, Micros
 from paceline.errors import StoreError, StoreUnavailable
 from paceline.forks import abandon, reset_when_forked
 from paceline.options import new_id
-from paceline.stores.interface import Extended, Lease, Store
+from paceline.stores.interface import Begun, Extended, Lease, Store
 from paceline.upkeep.heartbeat import Heartbeat
 
 log = logging.getLogger("paceline.limits")
@@ -55,7 +57,7 @@ class Keeper:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held: dict[str, None] = {}
-        self._giving: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat: Heartbeat | None = None
         self._idle_beats = 0
         self._lock = threading.Lock()
@@ -65,7 +67,7 @@ class Keeper:
         """A child process holds none of its parent's permits, and renews its own."""
         abandon(self._heartbeat)
         self._held, self._heartbeat, self._lock = {}, None, threading.Lock()
-        self._giving = set()
+        self._tasks = set()
 
     def keep(self, permit_id: str) -> None:
         with self._lock:
@@ -75,6 +77,17 @@ class Keeper:
                 name = f"permits:{new_id()}"
                 self._heartbeat = Heartbeat(self._store, name, LEASE, self._leases, self._heard, lambda: None)
                 self._heartbeat.start()
+
+    def begin(self, permit_id: str) -> None:
+        """Say that whoever holds an open permit begins: after it has gone on, which is when this task comes to run."""
+        self._later(self._say_begun(permit_id))
+
+    async def _say_begun(self, permit_id: str) -> None:
+        try:
+            await self._store.begun([Begun(permit_id, 0)])
+        except StoreError as error:
+            # Giving it back says so, too.
+            log.info("permit %s: its beginning could not be reported: %s", permit_id, error)
 
     async def give_back(self, permit_id: str) -> None:
         """End a permit, or the wait for one; if that fails, or whoever calls is cancelled, it is tried again."""
@@ -92,9 +105,12 @@ class Keeper:
 
     def give_back_later(self, permit_id: str) -> None:
         """End a permit that the store may have granted although its answer never came; nobody waits for that."""
-        giving = asyncio.get_running_loop().create_task(self._give_back_patiently(permit_id))
-        self._giving.add(giving)
-        giving.add_done_callback(self._giving.discard)
+        self._later(self._give_back_patiently(permit_id))
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _give_back_patiently(self, permit_id: str) -> None:
         pause = 0.1

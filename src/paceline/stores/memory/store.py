@@ -33,6 +33,7 @@ class MemoryStore(StepStore):
         self.namespace = namespace
         self.max_payload = max_payload
         self.state = State(self.clock)
+        self.state.registry.least_guard = self.least_guard
         self.sleepers = self.state.sleepers
         self._lock = threading.RLock()
         reset_when_forked(self)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from psycopg import AsyncConnection
@@ -12,9 +14,23 @@ from psycopg.raw_cursor import AsyncRawCursor
 
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.faults import as_ours, may_try_again
+from paceline.stores.postgres.texts import WARM_UP
 
 TRIES = 5
 """So often a step is tried when another transaction is in its way."""
+
+
+class Sending:
+    """When a call was begun and when it was sent: what passes between the two comes before its stamp."""
+
+    def __init__(self, warm: bool = False) -> None:
+        self.warm = warm
+        """The connection has to have made its plans before."""
+        self.sent = self._begun = time.monotonic_ns()
+
+    def waited(self) -> int:
+        """How long it took until it was sent, the last time if it was sent several times."""
+        return (self.sent - self._begun) // 1000
 
 
 class Calls:
@@ -24,6 +40,7 @@ class Calls:
         self._connections = connections
         self._schema = schema
         self._texts: dict[str, str] = {}
+        self._warm: WeakSet[AsyncConnection[Any]] = WeakSet()
 
     def text(self, query: str) -> str:
         """A query written for the schema's real name."""
@@ -32,7 +49,9 @@ class Calls:
             found = self._texts[query] = query.replace("paceline.", f"{self._schema}.")
         return found
 
-    async def rows(self, query: str, *values: Any, again: bool = True) -> list[tuple[Any, ...]]:
+    async def rows(
+        self, query: str, *values: Any, again: bool = True, sending: Sending | None = None
+    ) -> list[tuple[Any, ...]]:
         """The rows of a query; `again`: asking twice does no harm, so a broken connection is tried anew once."""
         tries = 0
         while True:
@@ -40,6 +59,8 @@ class Calls:
             try:
                 with as_ours():
                     async with self._connections.one() as connection:
+                        if sending is not None:
+                            await self._about_to_send(connection, sending)
                         return await fetch(connection, self.text(query), values)
             except Exception as error:
                 cause = error.__cause__
@@ -52,9 +73,17 @@ class Calls:
                     continue
                 raise
 
-    async def row(self, query: str, *values: Any, again: bool = True) -> tuple[Any, ...]:
+    async def _about_to_send(self, connection: AsyncConnection[Any], sending: Sending) -> None:
+        if sending.warm and connection not in self._warm:
+            await fetch(connection, self.text(WARM_UP), ())
+            self._warm.add(connection)
+        sending.sent = time.monotonic_ns()
+
+    async def row(
+        self, query: str, *values: Any, again: bool = True, sending: Sending | None = None
+    ) -> tuple[Any, ...]:
         """The only row of a query."""
-        return (await self.rows(query, *values, again=again))[0]
+        return (await self.rows(query, *values, again=again, sending=sending))[0]
 
     async def value(self, query: str, *values: Any, again: bool = True) -> Any:
         """The only value of a query."""

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from paceline.clock import NEVER, Clock, Micros
+from paceline.clock import Clock, Micros
 from paceline.errors import ConfigError
 from paceline.forks import abandon, reset_when_forked
 from paceline.job import JobRecord
@@ -17,13 +17,17 @@ from paceline.limits.admission import Meter, earliest_start
 from paceline.limits.rule import decode_kind, encode_kind
 from paceline.stores.address import without_password
 from paceline.stores.interface import Changed, Grant, Hold, Override, Standing, Target, Usage
-from paceline.stores.postgres.calls import Calls
+from paceline.stores.postgres.calls import Calls, Sending
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
 from paceline.stores.postgres.faults import fault
 from paceline.stores.postgres.listening import Listening, Polling
 from paceline.stores.postgres.rows import FAILED, failed_in, hold_json, limit_json, limit_of
+from paceline.stores.postgres.texts import ACQUIRE, ACQUIRE_LATE
 from paceline.stores.server_clock import ServerClock
+
+LEAST_GUARD: Micros = 10_000
+"""Below a claim's way to the server and back, every handler would be late."""
 
 
 class LimitCalls(ABC):
@@ -50,6 +54,11 @@ class LimitCalls(ABC):
         self._listening = None
 
     # what every part shares
+
+    @property
+    def least_guard(self) -> Micros:
+        """The shortest guard that is chosen for a rate without one."""
+        return 0 if self.clock.virtual else LEAST_GUARD
 
     @abstractmethod
     async def open(self, within: object = None) -> None:
@@ -89,6 +98,10 @@ class LimitCalls(ABC):
     def given_now(self) -> Micros | None:
         """The time that a test says it is; None: the server's."""
         return self.clock.now() if self.clock.virtual else None
+
+    def waited(self, sending: Sending, there: Micros | None) -> Micros:
+        """How long a call waited before its stamp, here and there; None there: it was stamped by an earlier call."""
+        return 0 if there is None or self.clock.virtual else sending.waited() + there
 
     def heard(self, now: Micros) -> None:
         """The server said what time it is."""
@@ -131,7 +144,7 @@ class LimitCalls(ABC):
                 "select paceline.set_limits($1::int, $2::bigint, $3::text::jsonb, $4::text::jsonb)",
                 space,
                 self.given_now(),
-                json.dumps([limit_json(limit) for limit in wanted]),
+                json.dumps([limit_json(limit, self.least_guard) for limit in wanted]),
                 json.dumps(rows),
                 again=False,
             )
@@ -160,7 +173,7 @@ class LimitCalls(ABC):
             self.given_now(),
             override.limit,
             override.group,
-            json.dumps(encode_kind(override.kind)),
+            json.dumps(encode_kind(override.kind, self.least_guard)),
             override.reason,
             for_,
             override.expires_at,
@@ -197,7 +210,7 @@ class LimitCalls(ABC):
             "select paceline.hold($1::int, $2::bigint, $3::text::jsonb)",
             await self.space(),
             self.given_now(),
-            json.dumps([hold_json(hold) for hold in holds]),
+            json.dumps([hold_json(hold, self.least_guard) for hold in holds]),
             again=False,
         )
         if made:
@@ -231,11 +244,17 @@ class LimitCalls(ABC):
         )
 
     async def acquire(
-        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+        self,
+        targets: Sequence[Target],
+        permit: str,
+        lease: Micros,
+        force: bool = False,
+        waits: bool = False,
+        late: Micros | None = None,
     ) -> Grant:
-        granted, now, until, leased, wakes, refused = await self.calls.row(
-            """select granted, instant, until, leased, wakes, refused from paceline.acquire($1::int, $2::bigint,
-            $3::text[], $4::text[], $5::bigint[], $6::text, $7::bigint, $8::boolean, $9::boolean)""",
+        sending = Sending()
+        granted, now, until, leased, wakes, guard, waited, refused = await self.calls.row(
+            ACQUIRE if late is None else ACQUIRE_LATE,
             await self.space(),
             self.given_now(),
             [target.limit for target in targets],
@@ -243,15 +262,15 @@ class LimitCalls(ABC):
             [target.cost for target in targets],
             permit,
             lease,
-            force,
-            waits,
+            *((force, waits) if late is None else (late,)),
             again=False,
+            sending=sending,
         )
         self.heard(now)
         self.woken(wakes)
         if refused is not None:
             raise fault(json.loads(refused))
-        return Grant(granted, now, until, leased, failed_in(wakes))
+        return Grant(granted, now, until, leased, failed_in(wakes), guard, self.waited(sending, waited))
 
     async def give_back(self, permits: Sequence[str]) -> None:
         wakes = await self.calls.value(
@@ -265,8 +284,8 @@ class LimitCalls(ABC):
     def standing_of(self, job: JobRecord, found: dict[str, Any]) -> Standing:
         """Where a job stands, from what the database knows; the kernel walks through the starts ahead of it."""
         earliest = None
-        # A key that no passing of time opens: a slot is missing, or the cost never fits.
-        if found["waits"] and all(key["opens_at"] < NEVER for key in found["keys"]):
+        # Where a slot is missing, nobody knows when one is free.
+        if found["waits"] and not any(key["full"] for key in found["keys"]):
             meters = [(_meter(key), key["cost"]) for key in found["keys"]]
             earliest = earliest_start(meters, found["ahead"], max(found["now"], job.due_at))
         paused = [f"queue {job.queue!r}"] if found["paused_queue"] else []
@@ -313,13 +332,17 @@ def _usage(row: dict[str, Any]) -> Usage:
         now=row["now"],
         reserved_by=row["reserved_by"],
         cost=row["cost"],
+        open=row["open"],
     )
 
 
 def _meter(row: dict[str, Any]) -> Meter:
     """A key with the states that the database has, for the Python kernel to try things on."""
-    meter = Meter((row["limit"], row["group"]), decode_kind(row["kind"]))
+    # The guards that are written are those in force, whoever chose them.
+    kind = decode_kind([part | {"auto": False} for part in row["kind"]])
+    meter = Meter((row["limit"], row["group"]), kind)
     if row["state"] is not None:
         meter._set_cells([(part, part.load(state)) for part, state in zip(meter.parts, row["state"], strict=True)])
     meter.hold_until = row["hold_until"]
+    meter.open = row["open"]
     return meter

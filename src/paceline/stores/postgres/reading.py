@@ -80,7 +80,7 @@ class Reading(LimitCalls):
 
     async def workers(self) -> list[WorkerRecord]:
         rows = await self.calls.rows(
-            "select id, queues, tasks, seen_at from paceline.worker where space = $1 order by number",
+            "select id, queues, tasks, seen_at, lags::text from paceline.worker where space = $1 order by number",
             await self.space(),
         )
         return [worker_record(row) for row in rows]

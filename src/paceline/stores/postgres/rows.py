@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, DELAYED, WAITING, Backoff, JobRecord, JobState, NewJob
 from paceline.limits import Backoff as HoldBackoff
 from paceline.limits import Limit
 from paceline.limits.rule import decode_kind, encode_kind
-from paceline.stores.interface import Failed, Finish, Hold, QueueRecord, WorkerRecord
+from paceline.stores.interface import Failed, Finish, Hold, Lag, QueueRecord, WorkerRecord
 from paceline.stores.postgres.arrays import BIGINT, BOOLEAN, BYTEA, INT, TEXT
 from paceline.stores.postgres.faults import STATES
 
@@ -119,6 +119,7 @@ def record(row: Sequence[Any]) -> JobRecord:
 
 def started(columns: Sequence[Sequence[Any]], queues: dict[int, str], now: Micros, worker: str) -> list[JobRecord]:
     """Jobs as a claim gives them, in columns: what is as usual is not said."""
+    guards = columns[13] or [NEVER] * len(columns[0])
     jobs = [
         JobRecord(
             id=id,
@@ -137,15 +138,22 @@ def started(columns: Sequence[Sequence[Any]], queues: dict[int, str], now: Micro
             started_at=now,
             fence=fence,
             worker=worker,
+            guard=guard,
         )
-        for id, queue, task, data, group, priority, order, attempts, keep, created_at, due_at, fence in zip(
-            *columns[:12], strict=True
+        for id, queue, task, data, group, priority, order, attempts, keep, created_at, due_at, fence, guard in zip(
+            *columns[:12], guards[: len(columns[0])], strict=True
         )
     ]
     for place, rest in enumerate(columns[12]):
         if rest is not None:
             jobs[place] = msgspec.structs.replace(jobs[place], **_rest(rest))
     return jobs
+
+
+def guarded(job: JobRecord, guards: dict[int, Micros]) -> JobRecord:
+    """A started job that was read by itself, with its guard; guards by the number of the job."""
+    guard = guards.get(abs(job.order))
+    return job if guard is None else msgspec.structs.replace(job, guard=guard)
 
 
 def _rest(text: str) -> dict[str, Any]:
@@ -158,7 +166,7 @@ def _rest(text: str) -> dict[str, Any]:
     return fields
 
 
-def finish_columns(finishes: Sequence[Finish]) -> list[list[Any]]:
+def finish_columns(finishes: Sequence[Finish], least_guard: Micros) -> list[list[Any]]:
     """Ends of runs as the parallel arrays that `finish` and `claim` take."""
     return [
         [end.id for end in finishes],
@@ -169,11 +177,11 @@ def finish_columns(finishes: Sequence[Finish]) -> list[list[Any]]:
         [end.after for end in finishes],
         [end.at for end in finishes],
         [end.when_open for end in finishes],
-        [json.dumps([hold_json(hold) for hold in end.holds]) if end.holds else None for end in finishes],
+        [json.dumps([hold_json(hold, least_guard) for hold in end.holds]) if end.holds else None for end in finishes],
     ]
 
 
-def hold_json(hold: Hold) -> dict[str, Any]:
+def hold_json(hold: Hold, least_guard: Micros) -> dict[str, Any]:
     """A hold as `hold_key` reads it."""
     return {
         "limit": hold.limit,
@@ -182,10 +190,10 @@ def hold_json(hold: Hold) -> dict[str, Any]:
         "for": hold.for_,
         "jitter": hold.jitter,
         "reason": hold.reason,
-    } | ({} if hold.create is None else {"create": limit_json(hold.create)})
+    } | ({} if hold.create is None else {"create": limit_json(hold.create, least_guard)})
 
 
-def limit_json(limit: Limit) -> dict[str, Any]:
+def limit_json(limit: Limit, least_guard: Micros) -> dict[str, Any]:
     """A limit as `declare_limit` reads it and `limits` gives it."""
     backoff = limit.backoff
     return {
@@ -193,8 +201,8 @@ def limit_json(limit: Limit) -> dict[str, Any]:
         "queues": None if limit.queues is None else sorted(limit.queues),
         "tasks": None if limit.tasks is None else sorted(limit.tasks),
         "by_group": limit.by == "group",
-        "kind": encode_kind(limit.kind),
-        "overrides": {group: encode_kind(kind) for group, kind in limit.overrides.items()},
+        "kind": encode_kind(limit.kind, least_guard),
+        "overrides": {group: encode_kind(kind, least_guard) for group, kind in limit.overrides.items()},
         "backoff": None
         if backoff is None
         else {"initial": backoff.initial_us, "multiplier": backoff.multiplier, "maximum": backoff.maximum_us},
@@ -242,8 +250,14 @@ def queue_record(row: Sequence[Any]) -> QueueRecord:
 
 def worker_record(row: Sequence[Any]) -> WorkerRecord:
     """A worker as the table has it."""
-    id, queues, tasks, seen_at = row
-    return WorkerRecord(id=id, queues=tuple(queues), tasks=None if tasks is None else frozenset(tasks), seen_at=seen_at)
+    id, queues, tasks, seen_at, lags = row
+    return WorkerRecord(
+        id=id,
+        queues=tuple(queues),
+        tasks=None if tasks is None else frozenset(tasks),
+        seen_at=seen_at,
+        lags={} if lags is None else msgspec.json.decode(lags, type=dict[str, Lag]),
+    )
 
 
 FAILED = "f"

@@ -11,7 +11,7 @@ from psycopg import AsyncConnection, sql
 
 from paceline.errors import ConfigError, SchemaMismatch
 
-STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task")
+STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task", "0004_gate")
 """What changes tables, in order; a step that was released never changes."""
 FUNCTIONS = (
     "newest",
@@ -23,9 +23,12 @@ FUNCTIONS = (
     "claim",
     "turns",
     "limits",
+    "gate",
+    "begun",
     "manage",
     "read",
     "wake",
+    "warm",
 )
 """Functions and their types: dropped and made anew with every step."""
 VERSION = len(STEPS)

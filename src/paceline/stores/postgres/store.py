@@ -8,13 +8,17 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from paceline.clock import SECOND, Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import JobNotFound, StoreError, StoreUnavailable
 from paceline.job import FINISHED, JobRecord, Move
 from paceline.stores.interface import (
     Ask,
+    Begun,
     Claim,
+    Decided,
     Extended,
     Finish,
     Lease,
@@ -24,12 +28,13 @@ from paceline.stores.interface import (
 from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres.adding import Adding
 from paceline.stores.postgres.arrays import arrays
+from paceline.stores.postgres.calls import Sending
 from paceline.stores.postgres.ending import REFUSED, is_refusal, write_each
 from paceline.stores.postgres.faults import as_ours
 from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
-from paceline.stores.postgres.rows import FINISH_KINDS, failed_in, finish_columns, record, started
-from paceline.stores.postgres.texts import CLAIM, CLAIMED, FINISH, GET
+from paceline.stores.postgres.rows import FINISH_KINDS, failed_in, finish_columns, guarded, record, started
+from paceline.stores.postgres.texts import BEGUN, CLAIM, CLAIMED, DECIDE_AGAIN, FINISH, GET
 from paceline.stores.postgres.urls import check_url
 from paceline.stores.server_clock import ServerClock
 from paceline.stores.steps.sleepers import Sleeper
@@ -111,6 +116,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         return Claim(jobs=[], now=now, ask_again_at=now, lost=lost)
 
     async def _claim(self, ask: Ask, finishes: Sequence[Finish]) -> Claim:
+        sending = Sending(warm=not self.clock.virtual and not self._pooler)
         queues = [await self.queue_id(name) for name in ask.queues]
         row = await self.calls.row(
             CLAIM,
@@ -125,11 +131,12 @@ class PostgresStore(Adding, QueueCalls, Reading):
             list(ask.also),
             ask.room,
             ask.most,
-            *arrays(FINISH_KINDS, finish_columns(finishes)),
+            *arrays(FINISH_KINDS, finish_columns(finishes, self.least_guard)),
             self.ears.wants_empty,
             again=bool(ask.claim_id),
+            sending=sending,
         )
-        now, again_at, needs_room, guard, lost, wakes, seqs = row[:7]
+        now, again_at, needs_room, waited, lost, wakes, seqs = row[:7]
         if now is None:
             # Going on in what took its place would start jobs without the limits that were declared.
             raise StoreError(
@@ -141,8 +148,9 @@ class PostgresStore(Adding, QueueCalls, Reading):
         jobs = [] if row[7] is None else started(row[7:], self._names, now, ask.worker)
         if len(jobs) < len(seqs):
             # Too much for one answer; what is ours is read when nobody waits for us.
-            more = seqs[len(jobs) :]
-            jobs += map(record, await self.calls.rows(CLAIMED, await self.space(), more, now, ask.worker))
+            more = await self.calls.rows(CLAIMED, await self.space(), seqs[len(jobs) :], now, ask.worker)
+            guards = dict(zip(seqs, row[-1] or (), strict=False))
+            jobs += [guarded(record(each), guards) for each in more]
         begins_to_sleep = self.ears.fed(ask.worker, len(jobs) >= ask.slots)
         if self._listening is not None and (begins_to_sleep or self.ears.wants_empty):
             self._listening.fall_asleep()
@@ -151,7 +159,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
             now=now,
             ask_again_at=again_at,
             lost=lost,
-            guard=guard,
+            waited=self.waited(sending, waited),
             needs_room=needs_room,
             failed=failed_in(wakes),
         )
@@ -171,10 +179,30 @@ class PostgresStore(Adding, QueueCalls, Reading):
             FINISH,
             await self.space(),
             self.given_now(),
-            *arrays(FINISH_KINDS, finish_columns(finishes)),
+            *arrays(FINISH_KINDS, finish_columns(finishes, self.least_guard)),
             self.ears.wants_empty,
             again=False,
         )
+        self.heard(now)
+        self.woken(wakes)
+        return list(lost)
+
+    async def decide_again(self, leases: Sequence[Lease]) -> Decided:
+        refused, lost, wakes, now = await self.calls.row(
+            DECIDE_AGAIN,
+            await self.space(),
+            self.given_now(),
+            [held.id for held in leases],
+            [held.fence for held in leases],
+            self.ears.wants_empty,
+        )
+        self.heard(now)
+        self.woken(wakes)
+        return Decided(refused=refused, lost=lost)
+
+    async def begun(self, said: Sequence[Begun]) -> list[str]:
+        columns = [each.id for each in said], [each.fence for each in said], [each.ago for each in said]
+        lost, wakes, now = await self.calls.row(BEGUN, await self.space(), self.given_now(), *columns)
         self.heard(now)
         self.woken(wakes)
         return list(lost)
@@ -287,12 +315,13 @@ class PostgresStore(Adding, QueueCalls, Reading):
 
     async def register(self, worker: WorkerRecord) -> None:
         await self.calls.rows(
-            "select paceline.register($1::int, $2::bigint, $3::text, $4::text[], $5::text[])",
+            "select paceline.register($1::int, $2::bigint, $3::text, $4::text[], $5::text[], $6::jsonb)",
             await self.space(),
             self.given_now(),
             worker.id,
             list(worker.queues),
             None if worker.tasks is None else sorted(worker.tasks),
+            msgspec.json.encode(worker.lags).decode(),
         )
 
     async def unregister(self, worker: str) -> None:

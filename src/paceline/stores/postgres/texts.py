@@ -46,6 +46,22 @@ CLAIMED = """select r.* from paceline.records($1::int, $2::bigint[], $3::bigint)
 FINISH = """select lost, wakes, instant from paceline.finish($1::int, $2::bigint, $3::text[], $4::bigint[], $5::text[],
     $6::bytea[], $7::text[], $8::bigint[], $9::bigint[], $10::boolean[], $11::text[]::jsonb[], $12::boolean)"""
 
+DECIDE_AGAIN = """select refused, lost, wakes, instant from paceline.decide_again($1::int, $2::bigint, $3::text[],
+    $4::bigint[], $5::boolean)"""
+
+BEGUN = """select lost, wakes, instant from paceline.begun($1::int, $2::bigint, $3::text[], $4::bigint[],
+    $5::bigint[])"""
+
+ACQUIRE = """select granted, instant, until, leased, wakes, coalesce(guard, 4611686018427387904), waited, refused
+from paceline.acquire($1::int, $2::bigint, $3::text[], $4::text[], $5::bigint[], $6::text, $7::bigint, $8::boolean,
+    $9::boolean)"""
+
+ACQUIRE_LATE = """select granted, instant, until, leased, wakes, guard, waited, refused
+from paceline.acquire_late($1::int, $2::bigint, $3::text[], $4::text[], $5::bigint[], $6::text, $7::bigint,
+    $8::bigint)"""
+
+WARM_UP = "select paceline.warm_up()"
+
 GET = """select r.* from paceline.records($1::int, paceline.seqs_of($1::int, $2::text[]),
     coalesce($3::bigint, paceline.clock_us())) as r"""
 

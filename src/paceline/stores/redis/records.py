@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.job import Backoff as JobBackoff
 from paceline.job import JobRecord, JobState, NewJob
 from paceline.limits import Backoff, Kind, Limit
@@ -132,7 +132,14 @@ def decode_jobs(answer: Sequence[bytes], now: Micros, first: int = 1) -> list[Jo
     return [decode_job(answer[place : place + 4], now) for place in range(first, len(answer), 4)]
 
 
-def decode_job(parts: Sequence[bytes], now: Micros) -> JobRecord:
+def decode_claimed(answer: Sequence[bytes], now: Micros, guards: Sequence[Micros] | bool) -> list[JobRecord]:
+    """The jobs that a claim gives, with their guards where any has one."""
+    if isinstance(guards, bool):
+        return decode_jobs(answer, now)
+    return [decode_job(answer[4 * n + 1 : 4 * n + 5], now, guard) for n, guard in enumerate(guards)]
+
+
+def decode_job(parts: Sequence[bytes], now: Micros, guard: Micros = NEVER) -> JobRecord:
     job_id, raw, run, more = parts
     order, created, due, length = _TIMES.unpack_from(raw)
     body = _decode_body(raw[28 : 28 + length])
@@ -175,6 +182,7 @@ def decode_job(parts: Sequence[bytes], now: Micros) -> JobRecord:
         lived.fence if lived else 0,
         _text(lived.worker) if lived else None,
         lived.cancel_asked if lived else False,
+        guard,
     )
 
 
@@ -188,7 +196,7 @@ def _text(value: str | bool) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def encode_ask(ask: Ask, finishes: Sequence[Finish]) -> dict[str, Any]:
+def encode_ask(ask: Ask, finishes: Sequence[Finish], least_guard: Micros) -> dict[str, Any]:
     """What a worker asks for, with the ends of runs it sends along."""
     said: dict[str, Any] = {
         "queues": ask.queues,
@@ -206,7 +214,7 @@ def encode_ask(ask: Ask, finishes: Sequence[Finish]) -> dict[str, Any]:
     if ask.most is not None:
         said["most"] = ask.most
     if finishes:
-        said["finishes"] = [encode_finish(finish) for finish in finishes]
+        said["finishes"] = [encode_finish(finish, least_guard) for finish in finishes]
     return said
 
 
@@ -220,7 +228,7 @@ def encode_note(note: Note) -> dict[str, Any]:
     }
 
 
-def encode_finish(finish: Finish) -> dict[str, Any]:
+def encode_finish(finish: Finish, least_guard: Micros) -> dict[str, Any]:
     """The end of a run; what is not said is left out."""
     said: dict[str, Any] = {"id": finish.id, "fence": finish.fence, "outcome": finish.outcome, "after": finish.after}
     if finish.result is not None:
@@ -232,7 +240,7 @@ def encode_finish(finish: Finish) -> dict[str, Any]:
     if finish.when_open:
         said["when_open"] = True
     if finish.holds:
-        said["holds"] = [encode_hold(hold) for hold in finish.holds]
+        said["holds"] = [encode_hold(hold, least_guard) for hold in finish.holds]
     return said
 
 
@@ -241,7 +249,7 @@ def as_text(said: str) -> str:
     return said.encode("utf-8", "replace").decode()
 
 
-def encode_hold(hold: Hold) -> dict[str, Any]:
+def encode_hold(hold: Hold, least_guard: Micros) -> dict[str, Any]:
     return {
         "limit": hold.limit,
         "group": hold.group,
@@ -249,7 +257,7 @@ def encode_hold(hold: Hold) -> dict[str, Any]:
         "length": hold.for_,
         "jitter": hold.jitter,
         "reason": None if hold.reason is None else as_text(hold.reason),
-        "create": None if hold.create is None else encode_limit(hold.create),
+        "create": None if hold.create is None else encode_limit(hold.create, least_guard),
         "backoff": _encode_backoff(DEFAULT_BACKOFF),
     }
 
@@ -257,9 +265,9 @@ def encode_hold(hold: Hold) -> dict[str, Any]:
 # limits
 
 
-def encode_limit(limit: Limit) -> dict[str, Any]:
+def encode_limit(limit: Limit, least_guard: Micros) -> dict[str, Any]:
     """A limit as the scripts keep it; the texts are what they compare."""
-    overrides = {group: encode_numbers(kind) for group, kind in limit.overrides.items()}
+    overrides = {group: encode_numbers(kind, least_guard) for group, kind in limit.overrides.items()}
     backoff = None if limit.backoff is None else _encode_backoff(limit.backoff)
     queues = None if limit.queues is None else sorted(limit.queues)
     tasks = None if limit.tasks is None else sorted(limit.tasks)
@@ -269,7 +277,7 @@ def encode_limit(limit: Limit) -> dict[str, Any]:
         "tasks": tasks,
         "by": limit.by,
         "scope": _sorted([queues, tasks, limit.by]).decode(),
-        **encode_numbers(limit.kind),
+        **encode_numbers(limit.kind, least_guard),
         "overrides": overrides,
         "overrides_text": _sorted({group: said["text"] for group, said in overrides.items()}).decode(),
         "backoff": backoff,
@@ -277,16 +285,16 @@ def encode_limit(limit: Limit) -> dict[str, Any]:
     }
 
 
-def encode_numbers(kind: Kind) -> dict[str, Any]:
-    """A kind as text to compare, and as parts: a word and its numbers."""
-    rows = encode_kind(kind)
+def encode_numbers(kind: Kind, least_guard: Micros) -> dict[str, Any]:
+    """A kind as text to compare, and as parts: a word and its numbers, each rate with the guard in force."""
+    rows = encode_kind(kind, least_guard)
     return {"text": _sorted(rows).decode(), "parts": [_encode_part(row) for row in rows]}
 
 
 def _encode_part(row: dict[str, Any]) -> list[Any]:
     match row["kind"]:
         case "rate":
-            return ["rate", row["max"], row["per"] + row["guard"], row["guard"]]
+            return ["rate", row["max"], row["per"] + row["guard"], row["guard"], row["auto"]]
         case "concurrency":
             return ["concurrency", row["max"]]
         case "delay":
@@ -300,7 +308,10 @@ def decode_parts(parts: Sequence[Sequence[Any]]) -> Kind:
     rows: list[dict[str, Any]] = []
     for word, *numbers in parts:
         if word == "rate":
-            rows.append({"kind": word, "max": numbers[0], "per": numbers[1] - numbers[2], "guard": numbers[2]})
+            most, window, guard, *auto = numbers
+            row = {"kind": word, "max": most, "per": window - guard, "guard": guard}
+            # Earlier releases did not write whether somebody chose the guard.
+            rows.append(row | {"auto": auto[0]} if auto else row)
         elif word == "concurrency":
             rows.append({"kind": word, "max": numbers[0]})
         elif word == "delay":
@@ -337,10 +348,10 @@ def decode_limit(said: dict[str, Any]) -> Limit:
     )
 
 
-def encode_override(override: Override) -> dict[str, Any]:
+def encode_override(override: Override, least_guard: Micros) -> dict[str, Any]:
     """An operator's numbers."""
     reason = None if override.reason is None else as_text(override.reason)
-    return encode_numbers(override.kind) | {"reason": reason, "expires_at": override.expires_at}
+    return encode_numbers(override.kind, least_guard) | {"reason": reason, "expires_at": override.expires_at}
 
 
 def decode_overrides(limits: Sequence[dict[str, Any]]) -> list[Override]:
@@ -376,6 +387,7 @@ def decode_usage(said: dict[str, Any]) -> Usage:
         now=said["now"],
         reserved_by=said.get("reserved_by"),
         cost=said["cost"],
+        open=said["open"],
     )
 
 

@@ -14,7 +14,8 @@ from paceline.stores.redis.records import encode_limit
 class Remembered:
     """The limits that were declared here and the workers that run here."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_guard: Micros) -> None:
+        self._least_guard = least_guard
         self._limits: dict[tuple[bool, str], tuple[Limit, Micros]] = {}
         self._workers: dict[str, dict[str, Any]] = {}
         reset_when_forked(self)
@@ -46,6 +47,6 @@ class Remembered:
         for detached in (False, True):
             known = [each for key, each in list(self._limits.items()) if key[0] is detached]
             if known:
-                limits = [encode_limit(limit) | {"since": since} for limit, since in known]
+                limits = [encode_limit(limit, self._least_guard) | {"since": since} for limit, since in known]
                 found.append(("set_limits", {"limits": limits, "again": True}))
         return found + [("register", {"worker": worker}) for worker in list(self._workers.values())]

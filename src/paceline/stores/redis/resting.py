@@ -83,7 +83,7 @@ class Rests:
         head = await self._head()
         if (head.steps, head.born) != (rest.steps, rest.born):
             return None
-        return Claim(jobs=[], now=now, ask_again_at=rest.claim.ask_again_at, guard=rest.claim.guard)
+        return Claim(jobs=[], now=now, ask_again_at=rest.claim.ask_again_at)
 
     async def nothing_to_prune(self) -> bool:
         """True when the last prune, whoever did it, left nothing to do before some later instant."""

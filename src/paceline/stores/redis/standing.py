@@ -10,13 +10,13 @@ import msgspec
 from paceline.clock import Micros
 from paceline.job import JobState
 from paceline.limits.admission import Meter, earliest_start
-from paceline.stores.interface import QueueRecord, Standing, Usage, WorkerRecord
+from paceline.stores.interface import Lag, QueueRecord, Standing, Usage, WorkerRecord
 from paceline.stores.redis.records import CODES, decode_jobs, decode_usage
 
 _decode = msgspec.msgpack.Decoder().decode
 
 
-def decode_standing(answer: Sequence[bytes]) -> Standing:
+def decode_standing(answer: Sequence[bytes], least_guard: Micros) -> Standing:
     """The standing of a job, and when it can start if all goes well."""
     now, paused, known, keys, trials, ahead, groups = _decode(answer[0])
     job = decode_jobs(answer, now)[0]
@@ -24,7 +24,7 @@ def decode_standing(answer: Sequence[bytes]) -> Standing:
     waits = job.state in (JobState.WAITING, JobState.DELAYED)
     earliest: Micros | None = None
     if waits:
-        meters = [(_meter(usage, trial), usage.cost) for usage, trial in zip(usages, trials, strict=True)]
+        meters = [(_meter(usage, trial, least_guard), usage.cost) for usage, trial in zip(usages, trials, strict=True)]
         earliest = earliest_start(meters, ahead, max(now, job.due_at))
     return Standing(
         job=job,
@@ -38,13 +38,14 @@ def decode_standing(answer: Sequence[bytes]) -> Standing:
     )
 
 
-def _meter(usage: Usage, trial: dict[str, Any]) -> Meter:
+def _meter(usage: Usage, trial: dict[str, Any], least_guard: Micros) -> Meter:
     """The kernel's meter in the state that the script saw."""
-    meter = Meter((usage.limit, usage.group), usage.kind)
+    meter = Meter((usage.limit, usage.group), usage.kind, least_guard)
     cells = [(part, part.load(numbers)) for (part, _), numbers in zip(meter.cells, trial["states"], strict=True)]
     meter._set_cells(cells)
     meter.leases = {str(number) for number in range(trial["in_flight"])}
     meter.hold_until = trial["hold_until"]
+    meter.open = trial["open"]
     return meter
 
 
@@ -66,6 +67,13 @@ def decode_queue(said: Sequence[Any]) -> QueueRecord:
     )
 
 
+def encode_worker(worker: WorkerRecord) -> dict[str, Any]:
+    """What the server keeps of a worker."""
+    tasks = None if worker.tasks is None else sorted(worker.tasks)
+    lags = {task: [lag.p50, lag.p99, lag.late] for task, lag in worker.lags.items()}
+    return {"id": worker.id, "queues": list(worker.queues), "tasks": tasks, "lags": lags}
+
+
 def decode_workers(rows: Sequence[bytes]) -> list[WorkerRecord]:
     """Who works, in the order they came."""
     found = sorted((_decode(row) for row in rows), key=lambda said: said["order"])
@@ -75,6 +83,7 @@ def decode_workers(rows: Sequence[bytes]) -> list[WorkerRecord]:
             queues=tuple(said["queues"]),
             tasks=None if said.get("tasks") is None else frozenset(said["tasks"]),
             seen_at=said["seen_at"],
+            lags={task: Lag(*numbers) for task, numbers in (said.get("lags") or {}).items()},
         )
         for said in found
     ]

@@ -20,8 +20,10 @@ from paceline.stores.adds import Adds, adds_here
 from paceline.stores.interface import (
     About,
     Ask,
+    Begun,
     Changed,
     Claim,
+    Decided,
     Extended,
     Filter,
     Finish,
@@ -44,6 +46,7 @@ from paceline.stores.redis.greeting import Greeting, check_fsync
 from paceline.stores.redis.listeners import Ears, RedisListener, ears_here
 from paceline.stores.redis.records import (
     CODES,
+    decode_claimed,
     decode_failed,
     decode_jobs,
     decode_limit,
@@ -61,17 +64,16 @@ from paceline.stores.redis.records import (
 )
 from paceline.stores.redis.remembered import Remembered
 from paceline.stores.redis.resting import Rests
-from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers
+from paceline.stores.redis.standing import decode_counts, decode_queue, decode_standing, decode_workers, encode_worker
+from paceline.stores.redis.stretches import find, sweep
 from paceline.stores.server_clock import ServerClock
 from paceline.text import show
 
 _decode = msgspec.msgpack.Decoder().decode
+LEAST_GUARD: Micros = 5_000
+"""The way to the server and back, and until a handler begins: below this every start would be late."""
 ALIVE = 300.0
 """Seconds for which a worker that holds nothing counts as seen; the server forgets it after an hour."""
-STRETCH = 500
-"""So many jobs are moved or removed in one step when a whole queue is; the server answers others in between."""
-GLANCE = 2_000
-"""So many are looked at in one step by a search."""
 
 
 class RedisStore:
@@ -104,7 +106,7 @@ class RedisStore:
             timeout=timeout,
         )
         self.address = self._client.shown
-        self._remembered = Remembered()
+        self._remembered = Remembered(self.least_guard)
         self._greeting = Greeting(self._client, self.clock, self._remembered, trust_restart=trust_restart)
         self._rests = Rests(self._client, self.clock)
         self._client.fsync = durability == "fsync"
@@ -114,6 +116,10 @@ class RedisStore:
 
     def __repr__(self) -> str:
         return f"<RedisStore {self._client.shown} {self.namespace!r}>"
+
+    @property
+    def least_guard(self) -> Micros:
+        return 0 if self.clock.virtual else LEAST_GUARD
 
     async def open(self, within: object = None) -> None:
         await self._client.command(b"PING", again=True)
@@ -185,28 +191,38 @@ class RedisStore:
         told = bool(finishes) or (ears is not None and ears.told)
         if not told and (nothing := await self._rests.still_nothing(ask)) is not None:
             return nothing
-        wanted = encode_ask(ask, finishes)
+        wanted = encode_ask(ask, finishes, self.least_guard)
         if ears is not None:
             ears.told = False
-            waker = ears.waker_for(ask.queues)
-            if waker is not None:
+            if (waker := ears.waker_for(ask.queues)) is not None:
                 wanted["waker"] = waker
         await self._greeting.claims()
         # A claim with a name gives the same answer when it is asked again.
         answer = await self._run("claim", wanted, again=bool(ask.claim_id))
-        now, again, lost, needs_room, guard, charges, steps, failed = _decode(answer[0])
+        now, again, lost, needs_room, guards, charges, steps, failed = _decode(answer[0])
         self._server_clock.heard(now)
         self._greeting.heard(charges)
-        jobs, gone = decode_jobs(answer, now), decode_failed(failed)
-        claim = Claim(
-            jobs=jobs, now=now, ask_again_at=again, lost=lost, needs_room=needs_room, guard=guard, failed=gone
-        )
+        jobs, gone = decode_claimed(answer, now, guards), decode_failed(failed)
+        claim = Claim(jobs=jobs, now=now, ask_again_at=again, lost=lost, needs_room=needs_room, failed=gone)
         self._rests.found(ask, claim, steps)
         return claim
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
-        lost: list[str] = await self._value("finish", {"finishes": [encode_finish(finish) for finish in finishes]})
+        said = [encode_finish(finish, self.least_guard) for finish in finishes]
+        lost: list[str] = await self._value("finish", {"finishes": said})
         return lost
+
+    async def decide_again(self, leases: Sequence[Lease]) -> Decided:
+        wanted = {"leases": [(each.id, each.fence) for each in leases]}
+        refused, lost, charges = await self._value("decide_again", wanted, again=True)
+        self._greeting.heard(charges)
+        return Decided(refused=refused, lost=lost)
+
+    async def begun(self, said: Sequence[Begun]) -> list[str]:
+        wanted = {"leases": [(each.id, each.fence, each.ago) for each in said]}
+        lost, charges = await self._value("begun", wanted, again=True)
+        self._greeting.heard(charges)
+        return list(lost)
 
     async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
         if not leases and self._virtual is None and time.monotonic() < self._seen.get(worker, math.inf):
@@ -248,29 +264,19 @@ class RedisStore:
     async def move_all(self, queue: str, state: JobState, move: Move) -> int:
         if state not in MOVES[move]:
             raise MoveNotAllowed(queue, state, move)
-        return await self._sweep("sweep", {"queue": queue, "how": "move", "state": CODES[state], "move": move})
+        return await sweep(self._value, "sweep", {"queue": queue, "how": "move", "state": CODES[state], "move": move})
 
     async def drain(self, queue: str) -> int:
-        return await self._sweep("sweep", {"queue": queue, "how": "drain"})
+        return await sweep(self._value, "sweep", {"queue": queue, "how": "drain"})
 
     async def clean(self, queue: str, state: JobState, older_than: Micros) -> int:
         if state is ACTIVE:
             raise MoveNotAllowed(queue, ACTIVE, "clean")
-        wanted = {"queue": queue, "how": "clean", "state": CODES.get(state, 0), "older_than": older_than}
-        return await self._sweep("sweep", wanted)
+        wanted = {"how": "clean", "state": CODES.get(state, 0), "older_than": older_than}
+        return await sweep(self._value, "sweep", {"queue": queue} | wanted)
 
     async def obliterate(self, queue: str, force: bool) -> int:
-        return await self._sweep("obliterate", {"queue": queue, "force": force})
-
-    async def _sweep(self, name: str, wanted: dict[str, Any]) -> int:
-        """Go through a whole queue, a stretch in one step."""
-        total: int = 0
-        start: int | bool = 0
-        while True:
-            number, start = await self._value(name, {**wanted, "from": start, "most": STRETCH})
-            total += number
-            if not start:
-                return total
+        return await sweep(self._value, "obliterate", {"queue": queue, "force": force})
 
     async def pause(self, queue: str, task: str | None, group: str | None, paused: bool) -> None:
         await self._run("pause", {"queue": queue, "task": task, "group": group, "paused": paused}, again=True)
@@ -278,10 +284,12 @@ class RedisStore:
     # limits
 
     async def set_limits(self, limits: Sequence[Limit], within: object = None) -> list[Changed]:
-        wanted = {"limits": [encode_limit(limit) for limit in limits]}
+        wanted = {"limits": [encode_limit(limit, self.least_guard) for limit in limits]}
         changed, now = await self._value("set_limits", wanted, again=True)
         self._remembered.declare(limits, now)
-        return [Changed(decode_limit(change["old"]), decode_limit(change["new"])) for change in changed]
+        pairs = [(decode_limit(change["old"]), decode_limit(change["new"])) for change in changed]
+        # What an earlier release wrote is written anew, with the guard in force, and says the same.
+        return [Changed(old, new) for old, new in pairs if old != new]
 
     async def drop_limit(self, name: str) -> bool:
         dropped: bool = await self._value("drop_limit", {"name": name})
@@ -292,7 +300,8 @@ class RedisStore:
         return [decode_limit(said) for said in await self._value("overrides", {}, again=True)]
 
     async def override(self, override: Override, for_: Micros | None) -> None:
-        said = {"name": override.limit, "group": override.group, "said": encode_override(override), "length": for_}
+        numbers = encode_override(override, self.least_guard)
+        said = {"name": override.limit, "group": override.group, "said": numbers, "length": for_}
         await self._run("override", said, again=True)
 
     async def lift(self, limit: str, group: str | None) -> None:
@@ -302,7 +311,7 @@ class RedisStore:
         return decode_overrides(await self._value("overrides", {}, again=True))
 
     async def hold(self, holds: Sequence[Hold]) -> None:
-        await self._run("hold", {"holds": [encode_hold(hold) for hold in holds]})
+        await self._run("hold", {"holds": [encode_hold(hold, self.least_guard) for hold in holds]})
 
     async def release(self, limit: str, group: str | None) -> None:
         await self._run("release", {"name": limit, "group": group}, again=True)
@@ -311,15 +320,21 @@ class RedisStore:
         return decode_usage(await self._value("usage", {"name": limit, "group": group}, again=True))
 
     async def acquire(
-        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+        self,
+        targets: Sequence[Target],
+        permit: str,
+        lease: Micros,
+        force: bool = False,
+        waits: bool = False,
+        late: Micros | None = None,
     ) -> Grant:
         asked = [(target.limit, target.group, target.cost) for target in targets]
-        wanted = {"targets": asked, "permit": permit, "lease": lease, "force": force, "waits": waits}
+        wanted = {"targets": asked, "permit": permit, "lease": lease, "force": force, "waits": waits, "late": late}
         await self._greeting.claims()
-        granted, now, until, leased, charges, failed = await self._value("acquire", wanted)
+        granted, now, until, leased, charges, failed, guard = await self._value("acquire", wanted)
         self._server_clock.heard(now)
         self._greeting.heard(charges)
-        return Grant(granted, now, until, leased, decode_failed(failed))
+        return Grant(granted, now, until, leased, decode_failed(failed), guard)
 
     async def give_back(self, permits: Sequence[str]) -> None:
         await self._run("give_back", {"permits": list(permits)}, again=True)
@@ -334,18 +349,7 @@ class RedisStore:
         return decode_jobs(answer, _decode(answer[0])[0])
 
     async def find(self, filter: Filter) -> list[JobRecord]:
-        state = None if filter.state is None else CODES.get(filter.state, 0)
-        wanted: dict[str, Any] = msgspec.structs.asdict(filter) | {"state": state, "most": GLANCE}
-        found: list[JobRecord] = []
-        start, after = 0, filter.after
-        while True:
-            page = {**wanted, "limit": filter.limit - len(found), "from": start, "after": after}
-            answer = await self._run("find", page, again=True)
-            now, start = _decode(answer[0])
-            after = None
-            found += decode_jobs(answer, now)
-            if not start:
-                return found
+        return await find(self._run, filter)
 
     async def counts(self, queue: str) -> dict[str, int]:
         numbers = await self._value("counts", {"queue": queue}, again=True)
@@ -362,13 +366,12 @@ class RedisStore:
 
     async def standing(self, job_id: str) -> Standing:
         answer = await self._run("standing", {"id": job_id}, again=True)
-        return decode_standing(answer)
+        return decode_standing(answer, self.least_guard)
 
     # workers
 
     async def register(self, worker: WorkerRecord) -> None:
-        tasks = None if worker.tasks is None else sorted(worker.tasks)
-        said = {"id": worker.id, "queues": list(worker.queues), "tasks": tasks}
+        said = encode_worker(worker)
         self._seen[worker.id] = time.monotonic() + ALIVE
         await self._run("register", {"worker": said}, again=True)
         self._remembered.register(said)

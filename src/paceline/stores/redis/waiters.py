@@ -68,26 +68,26 @@ class Waiters:
         """Nothing was heard for long: if the server did anything since the last look, ask for every job."""
         seen = head.steps, head.born
         if seen != self._seen:
-            found = await self.ask()
-            self._seen = None if found is None else seen
-            self.insurance_wakeups += found or 0
+            self._seen = seen if await self.ask(unheard=True) else None
 
-    async def ask(self) -> int | None:
-        """Notifications may be lost: ask for every job. How many have ended; None when the server could not say."""
-        found = 0
+    async def ask(self, *, unheard: bool = False) -> bool:
+        """Notifications may be lost: ask for every job. False when the server could not say."""
         for job_id in list(self._futures):
+            result: JobRecord | Exception
             try:
                 answer = await self._run("finished", {"id": job_id, "waker": self._waker})
             except JobNotFound as error:
-                self.settle(job_id, error)
+                result = error
             except PacelineError:
-                return None
+                return False
             else:
                 if len(answer) == 1:
                     continue
-                self.settle(job_id, decode_job(answer[1:5], self._now()))
-            found += 1
-        return found
+                result = decode_job(answer[1:5], self._now())
+            # Before anybody goes on who may look at the number.
+            self.insurance_wakeups += unheard
+            self.settle(job_id, result)
+        return True
 
 
 def _split(said: bytes) -> list[bytes]:

@@ -364,6 +364,12 @@ class SqliteLine(Line):
     def log_start(self, start: StartRecord) -> None:
         self.state.dirty.starts.append((self.number, self.state.fences + 1, start))
 
+    def move_start(self, row: Row, at: Micros) -> None:
+        self.state.db.execute(JOBS["move_start"], (at, self.number, row.fence))
+
+    def drop_start(self, row: Row) -> None:
+        self.state.db.execute(JOBS["drop_start"], (self.number, row.fence))
+
     def starts_since(self, since: Micros | None) -> list[StartRecord]:
         rows = (
             self.state.db.execute(JOBS["starts"], (self.number,))

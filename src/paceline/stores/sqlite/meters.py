@@ -24,7 +24,20 @@ if TYPE_CHECKING:
 SQL = statements("limits")
 _json = msgspec.json.encode
 _PLAIN = frozenset(
-    {"whole", "state", "number", "revision", "generation", "saved", "checked", "gone", "closed_until", "changed"}
+    {
+        "whole",
+        "state",
+        "number",
+        "revision",
+        "generation",
+        "saved",
+        "checked",
+        "gone",
+        "closed_until",
+        "changed",
+        "guard",
+        "least_guard",
+    }
 )
 """What a meter knows about itself only: no reason to write it."""
 
@@ -92,7 +105,7 @@ class SqliteMeter(LaneMeter):
         self.reserved_place = 0
         self.parked = False
         """Some lane under it waits for a finish."""
-        super().__init__(key, kind)
+        super().__init__(key, kind, state.registry.least_guard)
         self.leases = LeaseCount(self)
         self.lone = None  # the short way of `acquire` changes cells without a mark
         self.changed = False
@@ -114,12 +127,27 @@ class SqliteMeter(LaneMeter):
         super().count(cost, now)
         self.mark()
 
+    def take_out(self, cost: int, at: Micros) -> None:
+        super().take_out(cost, at)
+        self._rewrite_log()
+
+    def begin(self, cost: int, at: Micros) -> None:
+        super().begin(cost, at)
+        # It may stand before others that are written already.
+        self._rewrite_log()
+
+    def _rewrite_log(self) -> None:
+        """What is written of its starts is not what it begins with: all of it is written anew."""
+        self.generation += 1
+        self.saved = [(-1, -1)] * len(self.kept)
+        self.whole = True
+        self.mark()
+
     def _set_cells(self, cells: list[Cell], memory: Cell | None = None) -> None:
         super()._set_cells(cells, memory)
         self.lone = None
-        # Only a limit with other numbers, or one that forgets, gets new cells: its log is rewritten, not continued.
-        self.generation += 1
-        self.saved = [(-1, -1)] * len(self.kept)
+        # Only a limit with other numbers, or one that forgets, gets new cells.
+        self._rewrite_log()
 
     @property
     def lanes(self) -> Any:
@@ -141,10 +169,10 @@ class SqliteMeter(LaneMeter):
         self.leases.number = leases  # type: ignore[attr-defined]
         self.hold_until, self.hold_reason, self.held_at, self.refusals, waited_for = rest[:5]
         self.awaited, self.parked = bool(waited_for & 1), bool(waited_for & 2)
-        self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place = rest[5:]
+        self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place, self.open = rest[5:]
         self.closed_until = 0
         written = json.loads(cells)
-        known = self.kept if same else [(part, None) for part in self.kind.parts()]
+        known = self.kept if same else [(part, None) for part in self.in_force(self.kind)]
         if len(written) > len(known):
             # The last one is what earlier kinds counted: its own numbers are written with it.
             known = [*known, (Remembered(*written[-1][4:]), None)]
@@ -190,7 +218,8 @@ class SqliteMeter(LaneMeter):
         self.revision += 1
         head = (self.number, self.state.space, name, group or "", self.revision, self.generation)
         self.whole = False
-        return (*head, self._leases(), kind_text(self.kind), self._cells(), *hold, *reservation, self._idle_from())
+        counted = (self._leases(), kind_text(self.kind), self._cells())
+        return (*head, *counted, *hold, *reservation, self._idle_from(), self.open)
 
     def counted(self) -> tuple[Any, ...]:
         """What starts and finishes change."""

@@ -68,6 +68,7 @@ class Permits(dict[str, Permit]):
             row = state.db.execute(JOBS["permit"], (state.space, permit)).fetchone()
             if row is not None and permit not in state.dirty.permits:
                 found = Permit(permit, state.keys_from(row[0]), row[1], row[2])
+                found.gate = row[3]
                 super().__setitem__(permit, found)
         return found
 

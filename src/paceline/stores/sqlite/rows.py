@@ -10,7 +10,7 @@ import msgspec
 from paceline.clock import Micros
 from paceline.job import ACTIVE, COMPLETED, DELAYED, FINISHED, WAITING, Backoff, JobState, NewJob
 from paceline.options import KEEP
-from paceline.stores.steps.rows import Row
+from paceline.stores.steps.rows import ON_TIME, Row
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.state import SqliteState
@@ -50,6 +50,7 @@ class More(msgspec.Struct, array_like=True, frozen=True):
     message: str | None = None
     logs: tuple[str, ...] = ()
     cancel_asked: bool = False
+    gate: int = ON_TIME
 
 
 PLAIN = Options()
@@ -98,7 +99,7 @@ def _live(state: SqliteState, row: SqliteRow, life: list[Any]) -> None:
     if packed is not None:
         more = _more(packed)
         row.crashes, row.returns, row.progress, row.message = more.crashes, more.returns, more.progress, more.message
-        row.logs, row.cancel_asked = more.logs, more.cancel_asked
+        row.logs, row.cancel_asked, row.gate = more.logs, more.cancel_asked, more.gate
     if row.state is COMPLETED:
         row.progress = 100
     if keys is not None and row.state is ACTIVE:
@@ -148,9 +149,10 @@ def life_columns(state: SqliteState, row: SqliteRow) -> tuple[Any, ...]:
 
 def _more_of(row: SqliteRow) -> More | None:
     progress = 0 if row.state is COMPLETED else row.progress
-    if not (row.crashes or row.returns or progress or row.message or row.logs or row.cancel_asked):
+    gate = row.gate if row.state is ACTIVE else ON_TIME
+    if not (row.crashes or row.returns or progress or row.message or row.logs or row.cancel_asked or gate):
         return None
-    return More(row.crashes, row.returns, progress, row.message, row.logs, row.cancel_asked)
+    return More(row.crashes, row.returns, progress, row.message, row.logs, row.cancel_asked, gate)
 
 
 def _expires_at(row: SqliteRow) -> Micros | None:

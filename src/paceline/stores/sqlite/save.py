@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.job import ACTIVE, COMPLETED, FINISHED
 from paceline.stores.sqlite.rows import begin_columns, complete_columns, is_begin, job_columns, life_columns
 from paceline.stores.sqlite.statements import statements
+from paceline.stores.steps.rows import ON_TIME
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.state import SqliteState
@@ -74,7 +75,7 @@ def lives(state: SqliteState) -> None:
             if permit is None:
                 db.execute(JOBS["drop_permit"], (state.space, permit_id))
             else:
-                held = (state.keys_text(permit.keys), permit.started_at, permit.lease_until)
+                held = (state.keys_text(permit.keys), permit.started_at, permit.lease_until, permit.gate)
                 db.execute(JOBS["save_permit"], (state.space, permit_id, *held))
         dirty.permits.clear()
 
@@ -83,7 +84,7 @@ def _lives(state: SqliteState) -> None:
     """First starts and completions are most of what happens: their statements are short."""
     begun, completed, others = [], [], []
     for row in state.dirty.rows:
-        if row.state is COMPLETED and row.saved is ACTIVE and not row.cancel_asked:
+        if row.state is COMPLETED and row.saved is ACTIVE and not row.cancel_asked and row.gate == ON_TIME:
             completed.append(complete_columns(row))
         elif is_begin(row):
             begun.append(begin_columns(state, row))

@@ -11,8 +11,8 @@ from paceline.errors import SchemaMismatch
 from paceline.stores.sqlite.clock import boot_id
 from paceline.stores.sqlite.statements import text
 
-VERSION = 2
-UPGRADES = {1: "upgrade_1"}
+VERSION = 3
+UPGRADES = {1: "upgrade_1", 2: "upgrade_2"}
 """From each older version, the file in `sql/` that leads to the next one."""
 OURS = 0x50414345  # "PACE", the application id of files that hold nothing else
 

@@ -338,11 +338,10 @@ class SqliteState(State):
     def keys_text(self, keys: Keys) -> str:
         return json.dumps([(meter.number, cost) for meter, cost in keys])  # type: ignore[attr-defined]
 
-    def free(self, holder: str, keys: Keys) -> None:
+    def unpark(self, keys: Keys) -> None:
         # The lanes under a key are only looked for when one of them was parked.
         meter: Any
         for meter, _ in keys:
-            meter.leases.discard(holder)
             if meter.parked:
                 meter.parked = False
                 if any([lane.unpark() for lane in meter.lanes]):

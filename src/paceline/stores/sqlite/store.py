@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from paceline.clock import Clock, Micros
 from paceline.codec import MAX_PAYLOAD
 from paceline.errors import ConfigError
@@ -55,6 +57,7 @@ class SqliteStore(StepStore):
         self.never_blocks = self.clock.virtual
         self.sleepers = Sleepers()
         self.state = SqliteState(self.clock, namespace, self.sleepers)
+        self.state.registry.least_guard = self.least_guard
         self._declared: dict[str, Limit] = {}
         self._workers: dict[str, WorkerRecord] = {}
         self._writer = Writer(self.path, durability, self.clock, self.state, self._written)
@@ -142,7 +145,10 @@ class SqliteStore(StepStore):
                 return removed
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
-        return await self._change(_claim, ask, finishes)
+        asked_at = self.clock.now()
+        claim = await self._change(_claim, ask, finishes)
+        # The file's clock is the machine's: what came before the stamp is known.
+        return msgspec.structs.replace(claim, waited=max(claim.now - asked_at, 0)) if claim.jobs else claim
 
     async def finished(self, job_id: str, timeout: Micros | None) -> JobRecord | None:
         self._ears.open(waits=True)

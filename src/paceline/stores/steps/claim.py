@@ -8,10 +8,11 @@ from paceline.clock import NEVER, Micros
 from paceline.job import FAILED, JobRecord
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Ask, Claim, Failed, Finish, Outcome
+from paceline.stores.steps.begun import abandon
 from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.finish import end_job, end_run, finish
 from paceline.stores.steps.line import Line
-from paceline.stores.steps.rows import Row
+from paceline.stores.steps.rows import ON_TIME, Row
 from paceline.stores.steps.state import Permit, State
 
 MOVED_ANYWAY = 64
@@ -39,22 +40,23 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     if registry.reserved:
         _serve_reserved(state, ask, choosing, lines, started)
     _take_turns(state, ask, choosing, lines, started)
+    guards = [min([meter.guard for meter, _ in row.keys], default=NEVER) for row in started]
     if started:
         state.lease([(row, row.fence) for row in started], now + ask.lease)
     if started or finishes:
         # A claim that did nothing needs no memory: asked again, it is simply asked.
-        state.last_claims[ask.worker] = (ask.claim_id, [(row.job.id, row.fence) for row in started])
+        taken = [(row.job.id, row.fence, guard) for row, guard in zip(started, guards, strict=True)]
+        state.last_claims[ask.worker] = (ask.claim_id, taken)
     busy = busy or choosing.budget <= 0
     again = now if busy else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
     for lane in choosing.skipped:
         lane.unpark()
     return Claim(
-        jobs=[row.record(now) for row in started],
+        jobs=[row.record(now, guard) for row, guard in zip(started, guards, strict=True)],
         now=now,
         ask_again_at=again,
         lost=lost,
         needs_room=choosing.needs_room,
-        guard=registry.smallest_guard(),
         failed=choosing.failed,
     )
 
@@ -100,6 +102,7 @@ def _failed(row: Row) -> Failed:
 
 def end_permit(state: State, permit: Permit) -> None:
     """A permit was given back, or its process died."""
+    abandon(state, permit)
     permit.active = False
     del state.permits[permit.id]
     state.free(permit.id, permit.keys)
@@ -112,9 +115,9 @@ def _replay(state: State, ask: Ask, now: Micros) -> list[JobRecord] | None:
     claim_id, leased = state.last_claims.get(ask.worker, ("", []))
     if claim_id != ask.claim_id:
         return None
-    state.expect(job_id for job_id, _ in leased)
-    rows = [(state.rows.get(job_id), fence) for job_id, fence in leased]
-    return [row.record(now) for row, fence in rows if row is not None and row.active and row.fence == fence]
+    state.expect(job_id for job_id, *_ in leased)
+    found = [(state.rows.get(job_id), fence, guard) for job_id, fence, guard in leased]
+    return [row.record(now, guard) for row, fence, guard in found if row and row.active and row.fence == fence]
 
 
 def _know(state: State, lines: list[Line], tasks: frozenset[str]) -> None:
@@ -169,6 +172,7 @@ def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> 
     state.fences += 1
     row.fence = state.fences
     row.worker = ask.worker
+    row.gate = ON_TIME
     row.lease_until = now + ask.lease
     if choosing.room is not None:
         choosing.room -= cost_under(cost, "")

@@ -162,6 +162,19 @@ class Filing:
     def log_start(self, start: StartRecord) -> None:
         self.starts.append(start)
 
+    def move_start(self, row: Row, at: Micros) -> None:
+        """A start stands at another instant."""
+        self.drop_start(row)
+        self.log_start(StartRecord(row.job.id, at, row.job.task, row.job.group, row.job.cost))
+
+    def drop_start(self, row: Row) -> None:
+        """A start did not happen."""
+        for place in range(len(self.starts) - 1, -1, -1):
+            start = self.starts[place]
+            if start.at == row.started_at and start.job_id == row.job.id:
+                del self.starts[place]
+                return
+
     def starts_since(self, since: Micros | None) -> list[StartRecord]:
         return [start for start in self.starts if since is None or start.at >= since]
 

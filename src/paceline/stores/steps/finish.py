@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, CANCELLED, COMPLETED, DELAYED, FAILED, WAITING, JobState
 from paceline.stores.interface import MAX_CRASHES, Finish, Hold, Outcome
+from paceline.stores.steps.begun import abandon, begin
 from paceline.stores.steps.registry import LaneMeter
-from paceline.stores.steps.rows import Row
+from paceline.stores.steps.rows import OPEN, Row
 from paceline.stores.steps.state import State
 
 
@@ -24,6 +25,9 @@ def finish(state: State, finishes: Sequence[Finish], at: Micros | None = None) -
         if row is None or row.state is not ACTIVE or row.fence != end.fence:
             lost.append(end.id)
             continue
+        if row.gate == OPEN:
+            # Whoever ends a run has begun it, or would not know.
+            begin(state, row, now)
         for hold in end.holds:
             hold_key(state, hold, now, row.started_at)
         due_at = _due_at(state, row, end, now) if end.outcome is Outcome.RETRY else now
@@ -77,6 +81,7 @@ def end_run(
     error: str | None = None,
 ) -> None:
     """Take an active job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did."""
+    abandon(state, row)
     keys, row.keys = row.keys, ()
     if outcome is Outcome.COMPLETED:
         for meter, _ in keys:

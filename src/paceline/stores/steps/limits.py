@@ -14,10 +14,13 @@ from paceline.limits import Limit
 from paceline.limits.admission import charge
 from paceline.limits.kind import Part
 from paceline.stores.interface import Changed, Failed, Grant, Hold, Override, Target, Usage
+from paceline.stores.steps.begun import begin
 from paceline.stores.steps.claim import end_permit, take_back
 from paceline.stores.steps.finish import drop_reservations, hold_key
+from paceline.stores.steps.gate import look_again, open_again
 from paceline.stores.steps.lanes import Keys
 from paceline.stores.steps.registry import LaneMeter, reconciled
+from paceline.stores.steps.rows import ON_TIME, OPEN
 from paceline.stores.steps.state import Permit, State
 
 
@@ -164,12 +167,23 @@ def _usage_of(meter: LaneMeter, cost: int, now: Micros, waiting: int) -> Usage:
         now=now,
         reserved_by=meter.reserved_by,
         cost=cost,
+        open=meter.open,
     )
 
 
-def acquire(state: State, targets: Sequence[Target], permit: str, lease: Micros, force: bool, waits: bool) -> Grant:
+def acquire(
+    state: State,
+    targets: Sequence[Target],
+    permit: str,
+    lease: Micros,
+    force: bool,
+    waits: bool,
+    late: Micros | None = None,
+) -> Grant:
     """Start something that is no job: all keys are charged, or none."""
     now = state.now()
+    if late is not None:
+        return _acquire_late(state, targets, permit, now, lease, late)
     if not state.lease_may_be_over(now):
         return _acquire(state, targets, permit, now, lease, force, waits)
     failed: list[Failed] = []
@@ -219,7 +233,7 @@ def _acquire_all(
         # Nothing is held, so there is nothing to give back or to renew.
         for meter, cost in keys:
             meter.count(cost, now)
-        return Grant(True, now)
+        return Grant(True, now, guard=_guard(keys))
     held = state.permits.get(permit)
     if held is not None:
         # Asked for once more under the same name: one name holds one permit.
@@ -227,6 +241,33 @@ def _acquire_all(
     charge(keys, permit, now)
     holder = state.permits[permit] = Permit(permit, keys, now, now + lease)
     state.lease([(holder, 0)], now + lease)
+    return Grant(True, now, 0, True, guard=_guard(keys))
+
+
+def _guard(keys: Keys) -> Micros:
+    return min([meter.guard for meter, _ in keys], default=NEVER)
+
+
+def _acquire_late(
+    state: State, targets: Sequence[Target], permit: str, now: Micros, lease: Micros, late: Micros
+) -> Grant:
+    """A grant came too late to begin: decide again; only windows are asked, all else was decided then."""
+    registry = state.registry
+    met = [target for target in targets if target.limit in registry.limits]
+    keys: Keys = [(registry.meter(target.limit, target.group), target.cost) for target in met]
+    held = state.permits.get(permit)
+    if held is None:
+        held = Permit(permit, keys, late, now + lease)
+        for meter, _ in keys:
+            meter.leases.add(permit)
+    state.permits[permit] = held
+    if held.gate == ON_TIME and not open_again(state, held, now):
+        end_permit(state, held)
+        look_again(state, keys)
+        until = max([meter.opens_at(cost) for meter, cost in keys], default=now)
+        return Grant(False, now, until if until < NEVER else state.next_lease_end())
+    held.lease_until = now + lease
+    state.lease([(held, 0)], now + lease)
     return Grant(True, now, 0, True)
 
 
@@ -236,12 +277,12 @@ def _acquire_one(meter: LaneMeter, lone: tuple[Part, Any], now: Micros) -> Grant
     if now < until:
         return Grant(False, now, until)
     part, counted = lone
-    until = max(part.opens_at(counted, 0, 1), meter.hold_until)
+    until = max(part.opens_at(counted, 0, 1 + meter.open), meter.hold_until)
     if until > now:
         meter.closed_until = until
         return Grant(False, now, until)
     part.charge(counted, 1, now)
-    return Grant(True, now)
+    return Grant(True, now, guard=meter.guard)
 
 
 def _note_refusal(keys: Keys, until: Micros) -> None:
@@ -280,4 +321,6 @@ def give_back(state: State, permits: Sequence[str]) -> None:
             for meter, _ in permit.keys:
                 if meter.refusals:
                     meter.succeeded(permit.started_at)
+            if permit.gate == OPEN:
+                begin(state, permit, state.now())
             end_permit(state, permit)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from paceline.clock import Micros
 from paceline.errors import MoveNotAllowed
 from paceline.job import ACTIVE, CANCELLED, DELAYED, MOVES, NOT_STARTED, WAITING, JobState, Move
+from paceline.stores.steps.begun import abandon
 from paceline.stores.steps.finish import drop_reservations, end_job
 from paceline.stores.steps.insert import has_key
 from paceline.stores.steps.line import Line
@@ -167,6 +168,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
     rows = state.jobs_of(line, None, state.now())
     for row in rows:
         if row.state is ACTIVE:
+            abandon(state, row)
             keys, row.keys = row.keys, ()
             state.free(row.job.id, keys)
         remove(state, line, row)

@@ -9,7 +9,6 @@ from paceline.clock import NEVER, Micros
 from paceline.errors import ConfigError
 from paceline.limits import Delay, EvenlySpaced, Kind, Limit, Rate
 from paceline.limits.admission import Meter
-from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import Key
 from paceline.limits.scopes import Scopes
 from paceline.stores.interface import Changed, Override
@@ -22,8 +21,8 @@ class LaneMeter(Meter):
 
     __slots__ = ("awaited", "lanes")
 
-    def __init__(self, key: Key, kind: Kind) -> None:
-        super().__init__(key, kind)
+    def __init__(self, key: Key, kind: Kind, least_guard: Micros) -> None:
+        super().__init__(key, kind, least_guard)
         self.lanes: dict[Any, None] = {}
         self.awaited = False
 
@@ -39,7 +38,8 @@ class Registry:
         self.reserved: dict[LaneMeter, None] = {}
         self.held_limits: dict[str, tuple[Micros, str | None]] = {}
         self.next_expiry: Micros = NEVER
-        self._guard: Micros | None = None
+        self.least_guard: Micros = 0
+        """What the store chooses for rates without a guard of their own."""
         self._scopes: Scopes | None = None
         """Made when first needed, until limits change."""
 
@@ -56,7 +56,6 @@ class Registry:
                     value=limit.name,
                 )
         changed, widened = [], False
-        self._guard = None
         for limit in limits:
             old = self.limits.get(limit.name)
             self.limits[limit.name] = limit
@@ -116,7 +115,7 @@ class Registry:
 
     def new_meter(self, key: Key) -> LaneMeter:
         """A meter that counted nothing; one of a limit that is held for all its groups is held too."""
-        meter = LaneMeter(key, self.kind(*key))
+        meter = LaneMeter(key, self.kind(*key), self.least_guard)
         meter.change(meter.kind, self.beneath(*key))
         meter.hold_until, meter.hold_reason = self.held_limits.get(key[0], (0, None))
         return meter
@@ -135,14 +134,6 @@ class Registry:
     def release_all(self, name: str) -> None:
         """Lift the hold of every group."""
         self.held_limits.pop(name, None)
-
-    def smallest_guard(self) -> Micros:
-        """The smallest guard that any limit has."""
-        if self._guard is None:
-            kinds = [*(limit.kind for limit in self.limits.values()), *(each.kind for each in self.overrides.values())]
-            guards = [part.guard // MICROSECOND for kind in kinds for part in kind.parts() if isinstance(part, Rate)]
-            self._guard = min((guard for guard in guards if guard), default=NEVER)
-        return self._guard
 
     def knows(self, meter: LaneMeter) -> bool:
         """False when the limit was dropped meanwhile."""
@@ -209,7 +200,7 @@ class Registry:
         for kind in kinds:
             for part in kind.parts():
                 if isinstance(part, Rate):
-                    longest = max(longest, part.window)
+                    longest = max(longest, part.in_force(self.least_guard).window)
                 elif isinstance(part, Delay):
                     longest = max(longest, part.gap_us)
                 elif isinstance(part, EvenlySpaced):
@@ -225,7 +216,6 @@ class Registry:
         return len(idle)
 
     def _plan_expiry(self) -> None:
-        self._guard = None
         times = [found.expires_at for found in self.overrides.values() if found.expires_at is not None]
         self.next_expiry = min(times, default=NEVER)
 

@@ -6,8 +6,11 @@ from typing import Any
 
 import msgspec
 
-from paceline.clock import Micros
+from paceline.clock import NEVER, Micros
 from paceline.job import ACTIVE, DELAYED, WAITING, JobRecord, JobState, NewJob
+
+ON_TIME, OPEN, BEGUN = 0, 1, 2
+"""A start counts where the claim stamped it; it was late, and every window counts it; it counts where it began."""
 
 
 class Row(msgspec.Struct, eq=False):
@@ -35,6 +38,7 @@ class Row(msgspec.Struct, eq=False):
     entry: Any = None
     lane: Any = None
     keys: Any = ()
+    gate: int = ON_TIME
 
     def __lt__(self, other: Row) -> bool:
         """Only reached when two heap entries are of one job: any order will do."""
@@ -54,8 +58,8 @@ class Row(msgspec.Struct, eq=False):
         """Its state for those who look: a delayed job that is due is waiting, whether a claim noticed or not."""
         return WAITING if self.state is DELAYED and self.due_at <= now else self.state
 
-    def record(self, now: Micros) -> JobRecord:
-        """The job as a value."""
+    def record(self, now: Micros, guard: Micros = NEVER) -> JobRecord:
+        """The job as a value; `guard` is for whoever begins its handler."""
         job = self.job
         return JobRecord(
             job.id,
@@ -88,4 +92,5 @@ class Row(msgspec.Struct, eq=False):
             self.fence,
             self.worker,
             self.cancel_asked,
+            guard,
         )

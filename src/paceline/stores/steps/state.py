@@ -13,14 +13,14 @@ from paceline.stores.interface import Filter, WorkerRecord
 from paceline.stores.steps.lanes import Keys
 from paceline.stores.steps.line import Line
 from paceline.stores.steps.registry import LaneMeter, Registry
-from paceline.stores.steps.rows import Row
+from paceline.stores.steps.rows import ON_TIME, Row
 from paceline.stores.steps.sleepers import Sleepers
 
 
 class Permit:
     """A start that is no job, and the keys it holds."""
 
-    __slots__ = ("active", "fence", "id", "keys", "lease_until", "started_at")
+    __slots__ = ("active", "fence", "gate", "id", "keys", "lease_until", "started_at")
 
     def __init__(self, id: str, keys: Keys, started_at: Micros, lease_until: Micros) -> None:
         self.id = id
@@ -29,6 +29,7 @@ class Permit:
         self.lease_until = lease_until
         self.fence = 0
         self.active = True
+        self.gate = ON_TIME
 
 
 Leased = list[tuple[Row | Permit, int]]
@@ -51,8 +52,8 @@ class State:
         self.lease_ends: list[tuple[Micros, int, Leased]] = []
         self._leasings = 0
         self.workers: dict[str, WorkerRecord] = {}
-        self.last_claims: dict[str, tuple[str, list[tuple[str, int]]]] = {}
-        """What each worker's latest claim gave: jobs and their fences."""
+        self.last_claims: dict[str, tuple[str, list[tuple[str, int, Micros]]]] = {}
+        """What each worker's latest claim gave: jobs, their fences and guards."""
         self.orders = 0
         self.fences = 0
         """Counted over all jobs, so that a fence proves nothing for a later job of the same id."""
@@ -197,9 +198,14 @@ class State:
 
     def free(self, holder: str, keys: Keys) -> None:
         """A lease ended: its slots are free, and whoever waits for one is told."""
-        wake = False
         for meter, _ in keys:
             meter.leases.discard(holder)
+        self.unpark(keys)
+
+    def unpark(self, keys: Keys) -> None:
+        """A slot is free, or it is known from when on an open start counts: whoever waits for that looks again."""
+        wake = False
+        for meter, _ in keys:
             for lane in meter.lanes:
                 wake |= lane.unpark()
             if meter.awaited:

@@ -12,8 +12,10 @@ from paceline.job import JobRecord, JobState, Move, NewJob
 from paceline.limits import Limit
 from paceline.stores.interface import (
     Ask,
+    Begun,
     Changed,
     Claim,
+    Decided,
     Extended,
     Filter,
     Finish,
@@ -30,10 +32,13 @@ from paceline.stores.interface import (
     Usage,
     WorkerRecord,
 )
-from paceline.stores.steps import claim, extend, finish, insert, limits, manage, read
+from paceline.stores.steps import begun, claim, extend, finish, gate, insert, limits, manage, read
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 
 T = TypeVar("T")
+
+LEAST_GUARD: Micros = 5_000
+"""Handlers of one claim begin within milliseconds of their starts; a shorter guard would make all of them late."""
 
 
 class StepStore(ABC):
@@ -43,6 +48,10 @@ class StepStore(ABC):
     namespace: str
     max_payload: int
     sleepers: Sleepers
+
+    @property
+    def least_guard(self) -> Micros:
+        return 0 if self.clock.virtual else LEAST_GUARD
 
     @abstractmethod
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
@@ -62,6 +71,12 @@ class StepStore(ABC):
 
     async def finish(self, finishes: Sequence[Finish]) -> list[str]:
         return await self._change(finish.finish, finishes)
+
+    async def decide_again(self, leases: Sequence[Lease]) -> Decided:
+        return await self._change(gate.decide_again, leases)
+
+    async def begun(self, said: Sequence[Begun]) -> list[str]:
+        return await self._change(begun.begun, said)
 
     async def extend(self, worker: str, leases: Sequence[Lease], lease: Micros) -> Extended:
         return await self._change(extend.extend, worker, leases, lease)
@@ -134,9 +149,15 @@ class StepStore(ABC):
         return await self._look(limits.usage, limit, group)
 
     async def acquire(
-        self, targets: Sequence[Target], permit: str, lease: Micros, force: bool = False, waits: bool = False
+        self,
+        targets: Sequence[Target],
+        permit: str,
+        lease: Micros,
+        force: bool = False,
+        waits: bool = False,
+        late: Micros | None = None,
     ) -> Grant:
-        return await self._change(limits.acquire, targets, permit, lease, force, waits)
+        return await self._change(limits.acquire, targets, permit, lease, force, waits, late)
 
     async def give_back(self, permits: Sequence[str]) -> None:
         await self._change(limits.give_back, permits)

@@ -198,6 +198,7 @@ declare
     v_past paceline.past;
     v_turn bigint;
     v_line paceline.line := paceline.line_of(h.queue);
+    v_guard bigint;
     m paceline.meter;
     v_names text[];
     v_full bigint[];
@@ -221,6 +222,7 @@ begin
         where l.ctid = any (paceline.lane_rows((select g.lanes from paceline.grp g where g.id = h.grp)));
     for i in 1 .. cardinality(v_meters) loop
         m := paceline.meter_at(v_meters[i]);
+        v_guard := least(v_guard, m.guard);
         update paceline.meter set version = version + 1, parts = paceline.count_start(m, v_taken[i], c.now),
             in_flight = in_flight + 1,
             reserved_by = case when reserved_by = p_job.id then null else reserved_by end, seen_at = c.now
@@ -230,11 +232,11 @@ begin
         delete from paceline.past where seq = p_job.seq returning * into v_past;
     end if;
     insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
-            due_at, progress, message, error, logs, meters, taken)
+            due_at, progress, message, error, logs, meters, taken, guard)
         values (p_job.seq, p_job.space, p_job.queue, c.worker, nextval('paceline.fence'), c.now + c.lease, c.now,
             coalesce(v_past.attempts_made, 0) + 1, coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0),
             v_past.due_at, coalesce(v_past.progress, 0), v_past.message, v_past.error,
-            v_past.logs, nullif(v_meters, '{}'), nullif(v_taken, '{}'));
+            v_past.logs, nullif(v_meters, '{}'), nullif(v_taken, '{}'), nullif(v_guard, 4611686018427387904));
     c.started := c.started || p_job.seq;
     c.fences := c.fences || currval('paceline.fence');
     if c.room is not null then
@@ -336,6 +338,7 @@ end $$;
 
 create function paceline.end_permit(p_permit paceline.permit, p_well boolean) returns boolean language plpgsql as $$
 begin
+    if p_permit.gate = 1 then perform paceline.abandon(p_permit.meters, p_permit.taken); end if;
     delete from paceline.permit where space = p_permit.space and id = p_permit.id;
     return paceline.free(p_permit.meters, array_fill(1, array[cardinality(p_permit.meters)]),
         array_fill(case when p_well then p_permit.started_at end, array[cardinality(p_permit.meters)]));
@@ -546,7 +549,7 @@ begin
     return v_number;
 end $$;
 
-create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[],
+create type paceline.claim_head as (instant bigint, again_at bigint, needs_room bigint, lost text[],
     wakes text[], seqs bigint[], replayed boolean);
 
 -- A claim and the jobs that it started, as arrays: rows would take more time than the claim. What is as usual of a job is
@@ -558,9 +561,9 @@ create function paceline.claim_jobs(
     p_tasks text[], p_also text[], p_room bigint, p_most bigint,
     p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
-) returns table (instant bigint, again_at bigint, needs_room bigint, guard bigint, lost text[], wakes text[], seqs bigint[],
+) returns table (instant bigint, again_at bigint, needs_room bigint, waited bigint, lost text[], wakes text[], seqs bigint[],
     ids text[], queues int[], tasks text[], datas bytea[], grps text[], priorities bigint[], places bigint[],
-    attempts int[], keeps bigint[], created_ats bigint[], due_ats bigint[], fences bigint[], rests text[]) language plpgsql
+    attempts int[], keeps bigint[], created_ats bigint[], due_ats bigint[], fences bigint[], rests text[], guards bigint[]) language plpgsql
 /* by index */ as $$
 #variable_conflict use_column
 declare
@@ -570,9 +573,9 @@ declare
     v_fit int;
 begin
     if h.seqs = '{}' then
-        return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, null::text[], null::int[],
+        return query select h.instant, h.again_at, h.needs_room, 0::bigint, h.lost, h.wakes, h.seqs, null::text[], null::int[],
             null::text[], null::bytea[], null::text[], null::bigint[], null::bigint[], null::int[], null::bigint[],
-            null::bigint[], null::bigint[], null::bigint[], null::text[];
+            null::bigint[], null::bigint[], null::bigint[], null::text[], null::bigint[];
         return;
     end if;
     select sum(octet_length(j.data) + 200) as size, array_agg(j.id) as ids, array_agg(j.queue) as queues,
@@ -588,7 +591,9 @@ begin
                 'cost', j.cost, 'costs', j.costs, 'timeout', j.timeout, 'backoff', j.backoff, 'unique', j.uniq,
                 'unique_until', j.uniq_until, 'started_at', s.started_at, 'progress', s.progress,
                 'message', s.message, 'error', s.error, 'logs', s.logs, 'cancel_asked', s.cancel_asked)::text
-            end) as rests
+            end) as rests,
+        case when bool_or(s.guard is not null) then array_agg(coalesce(s.guard, 4611686018427387904)) end as guards,
+        case when not h.replayed then paceline.waited(h.instant) end as waited
         into a from unnest(h.seqs) as t (seq)
         cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
         cross join lateral (select * from paceline.lease o where o.seq = t.seq limit 1) as s;
@@ -605,15 +610,17 @@ begin
         end if;
     end if;
     if a.size <= 65536 then
-        return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, a.ids, a.queues, a.tasks,
-            a.datas, a.grps, a.priorities, a.places, a.attempts, a.keeps, a.created_ats, a.due_ats, a.fences, a.rests;
+        return query select h.instant, h.again_at, h.needs_room, a.waited, h.lost, h.wakes, h.seqs, a.ids, a.queues, a.tasks,
+            a.datas, a.grps, a.priorities, a.places, a.attempts, a.keeps, a.created_ats, a.due_ats, a.fences, a.rests,
+            a.guards;
         return;
     end if;
     v_fit := (select count(*) from (select sum(octet_length(t.data) + 200) over (order by t.number) as upto
         from unnest(a.datas) with ordinality as t (data, number)) as s where s.upto <= 65536);
-    return query select h.instant, h.again_at, h.needs_room, h.guard, h.lost, h.wakes, h.seqs, a.ids[:v_fit],
+    return query select h.instant, h.again_at, h.needs_room, a.waited, h.lost, h.wakes, h.seqs, a.ids[:v_fit],
         a.queues[:v_fit], a.tasks[:v_fit], a.datas[:v_fit], a.grps[:v_fit], a.priorities[:v_fit], a.places[:v_fit],
-        a.attempts[:v_fit], a.keeps[:v_fit], a.created_ats[:v_fit], a.due_ats[:v_fit], a.fences[:v_fit], a.rests[:v_fit];
+        a.attempts[:v_fit], a.keeps[:v_fit], a.created_ats[:v_fit], a.due_ats[:v_fit], a.fences[:v_fit], a.rests[:v_fit],
+        a.guards;
 end $$;
 
 create function paceline.claim(
@@ -654,7 +661,7 @@ begin
         perform from paceline.queue where id = any (p_queues) order by id for no key update;
     end if;
     -- What this claim has to think of at all, now that nothing changes any more.
-    select l.claim_id, l.version, l.first_fence, l.last_fence, s.guard, s.next_expiry, coalesce(q.active, '{}') as active,
+    select l.claim_id, l.version, l.first_fence, l.last_fence, s.next_expiry, coalesce(q.active, '{}') as active,
         greatest(coalesce(p_now, paceline.clock_us()), q.seen_at) as now,
         exists (select from paceline.lim o where o.space = p_space) as limited,
         p_empty or exists (select from paceline.listener o where o.space = p_space and o.wants_empty
@@ -670,7 +677,7 @@ begin
         where s.id = p_space;
     if p_claim_id <> '' and v_found.claim_id = p_claim_id then
         -- The same claim asked again, because its answer was lost: those of its jobs that still run.
-        return row (v_found.now, v_found.now, 0, 4611686018427387904, '{}'::text[], '{}'::text[], array(
+        return row (v_found.now, v_found.now, 0, '{}'::text[], '{}'::text[], array(
             select s.seq from paceline.lease s where s.queue = any (p_queues) and s.worker = p_worker
                 and s.fence between v_found.first_fence and v_found.last_fence order by s.fence), true)::paceline.claim_head;
     end if;
@@ -800,7 +807,7 @@ begin
         end if;
     end if;
     if c.wakes <> '{}' then perform paceline.tell(p_space, c.wakes); end if;
-    return row (c.now, greatest(v_answer.again_at, c.now), c.needs_room, v_found.guard, v_answer.lost, c.wakes, c.started,
+    return row (c.now, greatest(v_answer.again_at, c.now), c.needs_room, v_answer.lost, c.wakes, c.started,
         false)::paceline.claim_head;
 end $$;
 

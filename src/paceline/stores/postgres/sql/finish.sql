@@ -91,6 +91,11 @@ begin
             v_lost := v_lost || p_ids[i];
             continue;
         end if;
+        if v_lease.gate = 1 then
+            -- Whoever ends a run has begun it, or would not know.
+            v_wakes := v_wakes || paceline.begin_open(p_space, array[v_lease.seq], p_now);
+            select * into v_lease from paceline.lease where seq = v_lease.seq;
+        end if;
         for v_hold in select h from jsonb_array_elements(p_holds[i]) as h loop
             perform paceline.hold_key(p_space, v_hold, p_now, v_lease.started_at);
         end loop;
@@ -170,6 +175,7 @@ declare
     v_numbers int[];
     v_latest bigint[];
     v_started bigint;
+    v_open bigint[];
     v_queues int[];
     v_wakes text[] := '{}';
 begin
@@ -178,13 +184,13 @@ begin
     select array_agg(n.place), array_agg(s.ctid), array_agg(n.seq), array_agg(n.keep), array_agg(n.id),
         array_agg(n.seq) filter (where n.keep = 0), bool_or(n.uniq), bool_or(s.meters is not null),
         array_agg(distinct s.queue), case when bool_and(s.meters is not null) and min(s.meters::text) = max(s.meters::text)
-            then min(s.meters::text)::bigint[] end, max(s.started_at)
-        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues, v_meters, v_started
+            then min(s.meters::text)::bigint[] end, max(s.started_at), array_agg(n.seq) filter (where s.gate = 1)
+        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues, v_meters, v_started, v_open
         from (select distinct on (j.seq, t.fence) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
             from unnest(p_ids, p_fences) with ordinality as t (id, fence, place)
             cross join lateral (select o.seq, o.keep, o.uniq from paceline.job o
                 where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.fence, t.place) as n
-        cross join lateral (select o.ctid, o.queue, o.meters, o.started_at from paceline.lease o
+        cross join lateral (select o.ctid, o.queue, o.meters, o.started_at, o.gate from paceline.lease o
             where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
     if v_ends is null then
         v_answer.lost := p_ids;
@@ -198,6 +204,13 @@ begin
     if v_charged then
         -- A claim has locked its own queues, and a run is nearly always of one of them: nothing is waited for here.
         perform from paceline.queue where id = any (v_queues) order by id for no key update;
+    end if;
+    if v_open is not null then
+        -- Whoever ends a run has begun it, or would not know.
+        v_wakes := paceline.begin_open(p_space, v_seqs, p_now);
+        v_answer := paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
+        v_answer.wakes := v_wakes || v_answer.wakes;
+        return v_answer;
     end if;
     if v_meters is not null and array['completed'] @> p_outcomes then
         -- All were charged to the same keys.
@@ -293,6 +306,7 @@ declare
     v_state int;
     v_due bigint;
 begin
+    if p_lease.gate = 1 then perform paceline.abandon(p_lease.meters, p_lease.taken); end if;
     delete from paceline.lease where seq = p_lease.seq;
     if p_lease.meters is not null and paceline.free(p_lease.meters,
         array_fill(1, array[cardinality(p_lease.meters)]),

@@ -1,6 +1,7 @@
 -- What a key admits: the port of limits/*.py and admission.py. No clock, no randomness; `spent` is read and written.
 -- Behind the parts of a key's own kinds there may be one more (5): a log of what other kinds of it count, which rule again
--- when an override ends, or ruled before. It is charged and never asked; its eighth number is the longest interval between starts.
+-- when an override ends, or ruled before. It is charged and never asked; its eighth number is the longest interval between
+-- starts. The eighth number of a rate is its guard, which its window includes.
 
 create function paceline.new_parts(p_kind jsonb) returns bigint[] language plpgsql immutable as $$
 declare
@@ -10,7 +11,8 @@ begin
     for v_part in select * from jsonb_array_elements(p_kind) loop
         v_parts := v_parts || case v_part ->> 'kind'
             when 'rate' then array[1, (v_part ->> 'max')::bigint,
-                (v_part ->> 'per')::bigint + coalesce((v_part ->> 'guard')::bigint, 0), 0, 0, 0, -1, 0]
+                (v_part ->> 'per')::bigint + coalesce((v_part ->> 'guard')::bigint, 0), 0, 0, 0, -1,
+                coalesce((v_part ->> 'guard')::bigint, 0)]
             when 'concurrency' then array[2, (v_part ->> 'max')::bigint, 0, 0, 0, 0, 0, 0]
             when 'delay' then array[3, 1, (v_part ->> 'gap')::bigint, -1, 0, 1, 0, 0]
             when 'spacing' then array[4, (v_part ->> 'max')::bigint, (v_part ->> 'per')::bigint, -1, 0, 1, 0, 0]
@@ -22,6 +24,12 @@ end $$;
 create function paceline.slots_of(p_parts bigint[]) returns bigint language sql immutable as $$
     select coalesce(min(p_parts[i * 8 + 2]), 4611686018427387904)
     from generate_series(0, cardinality(p_parts) / 8 - 1) as i where p_parts[i * 8 + 1] = 2
+$$;
+
+-- A handler that begins later than this after its start asks first: the smallest guard of these rates.
+create function paceline.guard_of(p_parts bigint[]) returns bigint language sql immutable as $$
+    select coalesce(min(p_parts[i * 8 + 8]), 4611686018427387904)
+    from generate_series(0, cardinality(p_parts) / 8 - 1) as i where p_parts[i * 8 + 1] = 1 and p_parts[i * 8 + 8] > 0
 $$;
 
 -- The next instant of an evenly spaced part, in units of 1 / max microseconds.
@@ -56,14 +64,14 @@ begin
         + p_parts[b + 2] - 1, p_parts[b + 2]), 4611686018427387904);
 end $$;
 
--- As far as time decides.
+-- As far as time decides. Open starts are in every window.
 create function paceline.opens_in_time(m paceline.meter, p_cost bigint) returns bigint language plpgsql stable as $$
 declare
     v_at bigint := m.hold_until;
 begin
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
         if m.parts[i * 8 + 1] in (1, 3, 4) then
-            v_at := greatest(v_at, paceline.part_opens(m.id, m.parts, i, p_cost));
+            v_at := greatest(v_at, paceline.part_opens(m.id, m.parts, i, p_cost + m.open));
         end if;
     end loop;
     return v_at;
@@ -167,7 +175,7 @@ declare
     v_cum bigint;
 begin
     select s.cum into v_cum from paceline.spent s where s.meter = p_meter and s.part = p_part
-        and s.at > p_parts[b + 6] and s.at <= p_now - p_parts[b + 3] order by s.at desc limit 1;
+        and s.at > least(p_parts[b + 6], p_parts[b + 7] - 1) and s.at <= p_now - p_parts[b + 3] order by s.at desc limit 1;
     if v_cum is null and p_parts[b + 6] <= p_now - p_parts[b + 3] then return p_parts[b + 5]; end if;
     return v_cum;
 end $$;
@@ -201,7 +209,7 @@ begin
     used := p_in_flight;
     for i in 0 .. cardinality(m.parts) / 8 - 1 loop
         continue when m.parts[i * 8 + 1] = 5;
-        v_used := paceline.part_used(m, i, p_now, p_in_flight);
+        v_used := paceline.part_used(m, i, p_now, p_in_flight) + case when m.parts[i * 8 + 1] = 1 then m.open else 0 end;
         v_allowed := case when m.parts[i * 8 + 1] > 2 then 1 else m.parts[i * 8 + 2] end;
         if allowed is null or v_used::numeric * allowed > used::numeric * v_allowed then
             used := v_used;
@@ -331,6 +339,7 @@ declare
     v_from int;
     v_moved record;
     v_at bigint;
+    v_later bigint;
     v_parts int[] := '{}';
     v_ats bigint[] := '{}';
     v_cums bigint[] := '{}';
@@ -360,8 +369,13 @@ begin
                 v_new[b + 5] := v_moved.cum;
                 v_new[b + 6] := v_moved.at;
             end loop;
+            -- Under a shorter guard, starts whose handlers may begin later than that count for as long as before.
+            v_later := greatest(0, case when v_old[v_from * 8 + 1] = 1 then v_old[v_from * 8 + 8] else 0 end
+                - case when v_new[b + 1] = 1 then v_new[b + 8] else 0 end);
+            v_new[b + 7] := v_new[b + 7] + v_later;
+            if v_new[b + 5] > 0 then v_new[b + 6] := v_new[b + 6] + v_later; end if;
             select v_parts || coalesce(array_agg(i order by s.cum), '{}'),
-                v_ats || coalesce(array_agg(s.at order by s.cum), '{}'),
+                v_ats || coalesce(array_agg(s.at + v_later order by s.cum), '{}'),
                 v_cums || coalesce(array_agg(s.cum order by s.cum), '{}')
                 into v_parts, v_ats, v_cums from paceline.spent s
                 where s.meter = p_meter and s.part = v_from and s.cum > v_new[b + 5];
@@ -377,5 +391,6 @@ begin
     insert into paceline.spent (meter, part, at, cum)
         select p_meter, t.part, t.at, t.cum from unnest(v_parts, v_ats, v_cums) as t (part, at, cum);
     update paceline.meter set version = version + 1, kind = p_kind, parts = v_new, slots = paceline.slots_of(v_new),
+        guard = paceline.guard_of(v_new),
         reserved_by = case when kind = p_kind then reserved_by end where id = p_meter and version >= m.version;
 end $$;

@@ -191,7 +191,8 @@ begin
     perform paceline.tell(p_space, array['*']);
 end $$;
 
-create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[], refused text);
+create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[], guard bigint,
+    waited bigint, refused text);
 
 -- Start something that is no job. What was taken back before stays so, whatever is wrong with the call: then `refused` says
 -- what, because an error would undo it.
@@ -259,16 +260,16 @@ begin
                 case when m.reserved_until > v_now then m.reserved_until else m.reserved_deadline end);
         end if;
         v_leased := v_leased or m.slots < 4611686018427387904;
+        v_answer.guard := least(v_answer.guard, m.guard);
     end loop;
-    v_answer.instant := v_now;
+    v_answer.waited := paceline.waited(v_now);
     if v_until > v_now and not p_force then
         if v_until >= 4611686018427387904 then
             perform paceline.await_keys(v_meters);
         end if;
         if p_waits then perform paceline.reserve_permit(v_meters, p_costs, p_permit, v_now); end if;
-        v_answer.granted := false;
-        v_answer.leased := false;
-        v_answer.until := case when v_until < 4611686018427387904 then v_until else paceline.next_lease_end(p_space) end;
+        v_answer := row (false, v_now, case when v_until < 4611686018427387904 then v_until
+            else paceline.next_lease_end(p_space) end, false, v_answer.wakes, 4611686018427387904, v_answer.waited);
         perform paceline.tell(p_space, v_answer.wakes);
         return v_answer;
     end if;
@@ -286,14 +287,12 @@ begin
             where id = m.id and version >= m.version;
     end loop;
     if v_leased then
-        insert into paceline.permit (space, id, started_at, until, meters)
-            values (p_space, p_permit, v_now, v_now + p_lease, v_meters)
+        insert into paceline.permit (space, id, started_at, until, meters, taken)
+            values (p_space, p_permit, v_now, v_now + p_lease, v_meters, p_costs)
             on conflict (space, id) do update set started_at = excluded.started_at, until = excluded.until,
-                meters = excluded.meters;
+                meters = excluded.meters, taken = excluded.taken, gate = 0;
     end if;
-    v_answer.granted := true;
-    v_answer.until := 0;
-    v_answer.leased := v_leased;
+    v_answer := row (true, v_now, 0, v_leased, v_answer.wakes, v_answer.guard, v_answer.waited);
     perform paceline.tell(p_space, v_answer.wakes);
     return v_answer;
 end $$;
@@ -339,7 +338,12 @@ begin
     foreach v_id in array p_permits loop
         v_wakes := v_wakes || paceline.drop_reservations(p_space, v_id, true);
         select * into v_permit from paceline.permit where space = p_space and id = v_id for update;
-        if found and paceline.end_permit(v_permit, true) then v_wakes := v_wakes || '*'::text; end if;
+        continue when not found;
+        if v_permit.gate = 1 then
+            v_wakes := v_wakes || paceline.begin_permit(v_permit, p_now);
+            v_permit.gate := 2;
+        end if;
+        if paceline.end_permit(v_permit, true) then v_wakes := v_wakes || '*'::text; end if;
     end loop;
     perform paceline.tell(p_space, v_wakes);
     return v_wakes;
@@ -375,6 +379,7 @@ begin
         m.parts := paceline.new_parts(m.kind);
         m.slots := paceline.slots_of(m.parts);
         m.in_flight := 0;
+        m.open := 0;
         m.hold_until := p_lim.held_until;
         m.hold_reason := p_lim.held_reason;
     else
@@ -391,7 +396,7 @@ begin
         'allowed', v_full.allowed, 'hold_until', case when m.hold_until > p_now then m.hold_until else 0 end,
         'hold_reason', m.hold_reason, 'opens_at', paceline.opens_at(m, p_cost),
         'waiting', paceline.waiting_under(p_space, p_lim, p_group), 'now', p_now, 'reserved_by', m.reserved_by,
-        'cost', p_cost);
+        'cost', p_cost, 'open', m.open, 'full', m.in_flight >= m.slots);
 end $$;
 
 create function paceline.usage(p_space int, p_now bigint, p_limit text, p_group text) returns jsonb

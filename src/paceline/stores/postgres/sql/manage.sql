@@ -319,6 +319,7 @@ begin
             'move', 'obliterate while active jobs exist (stop the workers or use force=True)'));
     end if;
     for v_lease in select * from paceline.lease where queue = p_queue order by seq for update loop
+        if v_lease.gate = 1 then perform paceline.abandon(v_lease.meters, v_lease.taken); end if;
         if v_lease.meters is not null and paceline.free(v_lease.meters,
             array_fill(1, array[cardinality(v_lease.meters)]), null) then
             wakes := wakes || '*'::text;

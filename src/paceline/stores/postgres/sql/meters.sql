@@ -77,8 +77,9 @@ begin
         continue when not found;
         v_kind := paceline.kind_of(v_lim, p_grp);
         v_parts := paceline.fresh_parts(v_lim, p_grp, v_kind);
-        insert into paceline.meter (id, lim, grp, kind, parts, slots, hold_until, hold_reason)
-            values (v_id, p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), v_lim.held_until, v_lim.held_reason)
+        insert into paceline.meter (id, lim, grp, kind, parts, slots, guard, hold_until, hold_reason)
+            values (v_id, p_lim, p_grp, v_kind, v_parts, paceline.slots_of(v_parts), paceline.guard_of(v_parts),
+                v_lim.held_until, v_lim.held_reason)
             returning * into m;
         return m;
     end loop;
@@ -99,6 +100,7 @@ begin
     return m;
 end $$;
 
+-- Keep the room free, for one window at most: open starts leave at an instant that nobody knows.
 create function paceline.save_reservation(p_meter bigint, p_by text, p_permit boolean, p_cost bigint, p_now bigint)
 returns void language plpgsql as $$
 declare
@@ -106,7 +108,8 @@ declare
 begin
     m := paceline.meter_at(p_meter);
     update paceline.meter set version = version + 1, reserved_by = p_by, reserved_permit = p_permit,
-        reserved_until = paceline.opens_at(m, p_cost), reserved_deadline = p_now + paceline.longest_rate(m.parts),
+        reserved_until = least(paceline.opens_at(m, p_cost), p_now + paceline.longest_rate(m.parts)),
+        reserved_deadline = p_now + paceline.longest_rate(m.parts),
         reserved_at = nextval('paceline.filing') where id = p_meter and version >= m.version;
 end $$;
 
@@ -196,15 +199,11 @@ begin
     return true;
 end $$;
 
--- What a claim needs to know of all limits: when the next override ends, and the smallest guard.
+-- What a claim needs to know of all limits: when the next override ends.
 create function paceline.plan(p_space int) returns void language sql as $$
     update paceline.space set
         next_expiry = coalesce((select min(o.expires_at) from paceline.override o join paceline.lim l on l.id = o.lim
-            where l.space = p_space), 4611686018427387904),
-        guard = coalesce((select min((part ->> 'guard')::bigint) from (
-            select kind from paceline.lim where space = p_space
-            union all select o.kind from paceline.override o join paceline.lim l on l.id = o.lim where l.space = p_space
-        ) as k, jsonb_array_elements(k.kind) as part where (part ->> 'guard')::bigint > 0), 4611686018427387904)
+            where l.space = p_space), 4611686018427387904)
     where id = p_space
 $$;
 

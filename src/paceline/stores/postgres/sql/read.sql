@@ -277,12 +277,12 @@ begin
     return v_lost;
 end $$;
 
-create function paceline.register(p_space int, p_now bigint, p_id text, p_queues text[], p_tasks text[]) returns void
-language sql as $$
-    insert into paceline.worker (space, id, queues, tasks, seen_at)
-        values (p_space, p_id, p_queues, p_tasks, coalesce(p_now, paceline.clock_us()))
+create function paceline.register(p_space int, p_now bigint, p_id text, p_queues text[], p_tasks text[], p_lags jsonb)
+returns void language sql as $$
+    insert into paceline.worker (space, id, queues, tasks, seen_at, lags)
+        values (p_space, p_id, p_queues, p_tasks, coalesce(p_now, paceline.clock_us()), p_lags)
         on conflict (space, id) do update set queues = excluded.queues, tasks = excluded.tasks,
-            seen_at = excluded.seen_at
+            seen_at = excluded.seen_at, lags = excluded.lags
 $$;
 
 create function paceline.unregister(p_space int, p_id text) returns void language plpgsql as $$

@@ -14,9 +14,9 @@ begin
         b := i * 8;
         if m.parts[b + 1] = 1 then
             if m.parts[b + 7] <= p_now - m.parts[b + 3] then
-                v_free := least(v_free, m.parts[b + 2]);
+                v_free := least(v_free, m.parts[b + 2] - m.open);
             else
-                v_free := least(v_free, m.parts[b + 2] - m.parts[b + 4]
+                v_free := least(v_free, m.parts[b + 2] - m.open - m.parts[b + 4]
                     + coalesce(paceline.gone(m.id, m.parts, i, p_now), 0));
             end if;
         elsif m.parts[b + 1] in (3, 4) then
@@ -132,6 +132,7 @@ declare
     v_number bigint := p_slots - cardinality(c.started);
     v_meters bigint[];
     v_free bigint[];
+    v_guard bigint;
     v_seqs bigint[];
     v_fences bigint[];
     v_low int;
@@ -155,7 +156,7 @@ begin
     end if;
     if v_lane.lanes > 1 or v_lane.unusual then return; end if;
     if v_lane.shared <> '{}' then
-        select array_agg(m.id), array_agg(paceline.admits(m, c.now)) into v_meters, v_free
+        select array_agg(m.id), array_agg(paceline.admits(m, c.now)), min(m.guard) into v_meters, v_free, v_guard
             from paceline.keys_of(v_lane.shared, '') as m;
         if array_position(v_free, null) is not null then return; end if;
         v_number := least(v_number, (select min(f) from unnest(v_free) as f));
@@ -174,9 +175,10 @@ begin
     delete from paceline.wait where ctid = any (v_jobs.rows);
     with begun as (
         insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
-                meters)
+                meters, guard)
             select abs(t.place), c.space, p_queue, c.worker, nextval('paceline.fence'), c.now + c.lease, c.now, 1, 0, 0,
-                v_meters from unnest(v_jobs.places) as t (place) returning seq, fence
+                v_meters, nullif(v_guard, 4611686018427387904) from unnest(v_jobs.places) as t (place)
+                returning seq, fence
     )
     select array_agg(b.seq), array_agg(b.fence) into v_seqs, v_fences from begun b;
     -- Every start moves the queue's time to the lane's turn, and the lane one turn on.
@@ -216,7 +218,7 @@ declare
     v_mark int[]; v_mark_turn bigint[]; v_mark_filed bigint[]; k_id int[]; k_place int[]; k_grouped boolean[]; k_head int[]; k_tail int[]; k_last int[]; k_from int[];
     k_to int[]; v_pair_k int[]; v_pair_lim int[]; km int[]; v_open int[]; v_open_k int[];
     -- keys
-    m_id bigint[]; m_free bigint[]; m_taken bigint[];
+    m_id bigint[]; m_free bigint[]; m_taken bigint[]; m_guard bigint[]; v_guards bigint[];
     -- lanes
     nl int; l_id bigint[]; l_k int[]; l_grp bigint[]; l_name text[]; l_turn bigint[]; l_filed bigint[]; l_waiting int[];
     l_priority bigint[]; l_place bigint[]; l_g int[]; l_n int[]; l_next int[]; l_sibling int[]; l_same int[]; l_state int[]; l_from int[];
@@ -255,10 +257,11 @@ begin
             from (select t.k, u.lim, dense_rank() over (order by u.lim) as m
             from unnest(k_id) with ordinality as t (id, k) join paceline.class d on d.id = t.id,
             unnest(d.shared) as u (lim) order by t.k) as s;
-        m_id := '{}'; m_free := '{}'; m_taken := '{}';
+        m_id := '{}'; m_free := '{}'; m_taken := '{}'; m_guard := '{}';
         if v_pair_k is not null then
-            select array_agg(m.id order by m.lim), array_agg(paceline.admits(m, c.now) order by m.lim), array_agg(0)
-                into m_id, m_free, m_taken from paceline.keys_of(array(select distinct unnest(v_pair_lim)), '') as m;
+            select array_agg(m.id order by m.lim), array_agg(paceline.admits(m, c.now) order by m.lim), array_agg(0),
+                array_agg(m.guard order by m.lim) into m_id, m_free, m_taken, m_guard
+                from paceline.keys_of(array(select distinct unnest(v_pair_lim)), '') as m;
             if array_position(m_free, null) is not null then
                 unusual := true;
                 exit;
@@ -364,8 +367,9 @@ begin
             end loop;
             if true = any (k_grouped) then
                 perform paceline.lock_group_keys(l_name, array(select k_id[u.k] from unnest(l_k) as u (k)));
-                select array_agg(s.l), array_agg(s.id), array_agg(s.free) into v_pair_k, v_ids, v_pair_lim
-                    from (select t.l::int as l, m.id, least(paceline.admits(m, c.now), 2000000000)::int as free
+                select array_agg(s.l), array_agg(s.id), array_agg(s.free), array_agg(s.guard)
+                    into v_pair_k, v_ids, v_pair_lim, v_guards
+                    from (select t.l::int as l, m.id, m.guard, least(paceline.admits(m, c.now), 2000000000)::int as free
                     from unnest(l_name, l_k) with ordinality as t (name, k, l)
                     cross join lateral (select o.grouped from paceline.class o where o.id = k_id[t.k] limit 1) as d
                     cross join lateral unnest(d.grouped) with ordinality as u (lim, place)
@@ -384,6 +388,7 @@ begin
                     p := coalesce(array_position(m_id, v_ids[x]), 0);
                     if p = 0 then
                         m_id := m_id || v_ids[x]; m_free := m_free || v_pair_lim[x]::bigint; m_taken := m_taken || 0::bigint;
+                        m_guard := m_guard || v_guards[x];
                         p := cardinality(m_id);
                     end if;
                     lm := lm || p;
@@ -525,7 +530,7 @@ begin
         end loop;
         if n > 0 then
             c := paceline.write_starts(c, p_queues, v_vt, v_filings, j_place, j_again, j_row, s_job, km, lm, l_from, l_to,
-                k_from, k_to, k_place, l_k, j_lane, m_id, k_id, v_mark, v_mark_turn, v_mark_filed);
+                k_from, k_to, k_place, l_k, j_lane, m_id, m_guard, k_id, v_mark, v_mark_turn, v_mark_filed);
             w_row := '{}'; w_turn := '{}'; w_filed := '{}'; w_started := '{}'; w_priority := '{}'; w_place := '{}';
             v_ids := '{}';
             p := 0;
@@ -596,8 +601,9 @@ begin
             insert into paceline.key (lim, grp) select distinct t.lim, t.name from unnest(v_lims, v_names) as t (lim, name)
                 order by 1, 2 on conflict (lim, grp) do nothing returning id, lim, grp
         )
-        insert into paceline.meter (id, lim, grp, kind, parts, slots, hold_until, hold_reason)
-            select m.id, m.lim, m.grp, k.kind, n.parts, paceline.slots_of(n.parts), l.held_until, l.held_reason from made m
+        insert into paceline.meter (id, lim, grp, kind, parts, slots, guard, hold_until, hold_reason)
+            select m.id, m.lim, m.grp, k.kind, n.parts, paceline.slots_of(n.parts), paceline.guard_of(n.parts),
+                l.held_until, l.held_reason from made m
             cross join lateral (select * from paceline.lim o where o.id = m.lim limit 1) as l
             cross join lateral (select paceline.kind_of(l, m.grp) as kind offset 0) as k
             cross join lateral (select paceline.fresh_parts(l, m.grp, k.kind) as parts offset 0) as n;
@@ -610,7 +616,7 @@ end $$;
 -- Move started jobs from their lanes to active; the tables are written once each.
 create function paceline.write_starts(inout c paceline.choosing, p_queues int[], p_vt bigint[], p_filings bigint[],
     j_place bigint[], j_again boolean[], j_row tid[], s_job int[], km int[], lm int[], l_from int[], l_to int[],
-    k_from int[], k_to int[], k_place int[], l_k int[], j_lane int[], m_id bigint[], k_id int[], p_mark int[],
+    k_from int[], k_to int[], k_place int[], l_k int[], j_lane int[], m_id bigint[], m_guard bigint[], k_id int[], p_mark int[],
     p_mark_turn bigint[], p_mark_filed bigint[]) language plpgsql as $$
 declare
     v_line paceline.line;
@@ -621,13 +627,23 @@ declare
     v_fences bigint[];
     v_again boolean := true = any (j_again);
     v_keys text[]; -- of each lane
+    v_guards bigint[];
+    v_guard bigint;
     v_meters bigint[];
 begin
     if m_id <> '{}' then
         for l in 1 .. cardinality(l_k) loop
             v_meters := '{}';
-            for x in k_from[l_k[l]] .. k_to[l_k[l]] loop v_meters := v_meters || m_id[km[x]]; end loop;
-            for x in l_from[l] .. l_to[l] loop v_meters := v_meters || m_id[lm[x]]; end loop;
+            v_guard := 4611686018427387904;
+            for x in k_from[l_k[l]] .. k_to[l_k[l]] loop
+                v_meters := v_meters || m_id[km[x]];
+                v_guard := least(v_guard, m_guard[km[x]]);
+            end loop;
+            for x in l_from[l] .. l_to[l] loop
+                v_meters := v_meters || m_id[lm[x]];
+                v_guard := least(v_guard, m_guard[lm[x]]);
+            end loop;
+            v_guards[l] := nullif(v_guard, 4611686018427387904);
             v_keys[l] := nullif(v_meters, '{}')::text;
         end loop;
     end if;
@@ -636,18 +652,18 @@ begin
     delete from paceline.wait where ctid = any (v_rows);
     if v_again then
         insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
-                due_at, progress, message, error, logs, meters)
+                due_at, progress, message, error, logs, meters, guard)
             select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, coalesce(p.attempts_made, 0) + 1,
                 coalesce(p.crashes, 0), coalesce(p.returns, 0), p.due_at, coalesce(p.progress, 0), p.message, p.error,
-                p.logs, v_keys[j_lane[t.j]]::bigint[]
+                p.logs, v_keys[j_lane[t.j]]::bigint[], v_guards[j_lane[t.j]]
             from unnest(v_seqs, v_queues, v_fences, s_job) as t (seq, queue, fence, j)
             left join lateral (select * from paceline.past o where o.seq = t.seq limit 1) as p on true;
         delete from paceline.past where seq = any (v_seqs);
     else
         insert into paceline.lease (seq, space, queue, worker, fence, until, started_at, attempts_made, crashes, returns,
-                meters)
+                meters, guard)
             select t.seq, c.space, t.queue, c.worker, t.fence, c.now + c.lease, c.now, 1, 0, 0,
-                v_keys[j_lane[t.j]]::bigint[]
+                v_keys[j_lane[t.j]]::bigint[], v_guards[j_lane[t.j]]
             from unnest(v_seqs, v_queues, v_fences, s_job) as t (seq, queue, fence, j);
     end if;
     for i in 1 .. cardinality(p_queues) loop

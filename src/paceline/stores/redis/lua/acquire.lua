@@ -50,10 +50,48 @@ local function refused(keys, till)
   if args.waker then
     wakes.sleep(args.waker, { '' })
   end
-  return { pack({ false, now, till, false, head.charges, runs.failed }) }
+  return { pack({ false, now, till, false, head.charges, runs.failed, NEVER }) }
+end
+
+-- A grant came too late to begin: decide again; only windows are asked, all else was decided then.
+local function acquire_late()
+  local keys = {}
+  for _, target in ipairs(args.targets) do
+    if limits.find(target[1]) then
+      keys[#keys + 1] = { meters.get(target[1], target[2]), target[3] }
+    end
+  end
+  local permit = runs.permit(args.permit)
+  if not permit then
+    permit = runs.new_permit(args.permit, keys, args.late)
+    runs.take_slots(permit)
+  end
+  if permit.gate > 0 or runs.open_again(permit) then
+    runs.extend_permit(args.permit, now + args.lease)
+    return { pack({ true, now, 0, true, head.charges, runs.failed, NEVER }) }
+  end
+  runs.end_permit(permit, false)
+  runs.look_again(keys)
+  local till = #keys > 0 and 0 or now
+  for _, pair in ipairs(keys) do
+    till = max(till, meters.opens_at(pair[1], pair[2]))
+  end
+  till = till < NEVER and till or runs.next_lease_end()
+  return { pack({ false, now, till, false, head.charges, runs.failed, NEVER }) }
+end
+
+local function guard_of(keys)
+  local guard = NEVER
+  for _, pair in ipairs(keys) do
+    guard = min(guard, pair[1].guard)
+  end
+  return guard
 end
 
 local function work()
+  if args.late then
+    return acquire_late()
+  end
   -- Leases that are over end now, also when this start is refused.
   runs.take_back(64)
   local keys, till, leased = {}, 0, false
@@ -86,9 +124,9 @@ local function work()
     for _, pair in ipairs(keys) do
       meters.count(pair[1], pair[2])
     end
-    return { pack({ true, now, 0, false, head.charges, runs.failed }) }
+    return { pack({ true, now, 0, false, head.charges, runs.failed, guard_of(keys) }) }
   end
-  local flat, seen = {}, {}
+  local seen = {}
   for _, pair in ipairs(keys) do
     local meter, cost = pair[1], pair[2]
     if seen[meter] then
@@ -96,16 +134,16 @@ local function work()
     else
       seen[meter] = true
       meters.charge(meter, args.permit, cost)
-      local size = #flat
-      flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
     end
   end
   -- A permit of this name that is still held goes on as this one.
   local old = runs.permit(args.permit)
   if old then
-    runs.free(old[2])
+    runs.abandon(old)
+    runs.free(old.keys)
   end
-  runs.add_permit(args.permit, flat, now + args.lease)
-  return { pack({ true, now, 0, true, head.charges, runs.failed }) }
+  runs.write_permit(runs.new_permit(args.permit, keys, now))
+  runs.extend_permit(args.permit, now + args.lease)
+  return { pack({ true, now, 0, true, head.charges, runs.failed, guard_of(keys) }) }
 end
 step('acquire', work)

@@ -35,7 +35,6 @@ local function new_head()
     charges = 0, -- starts counted under keys so far
     next_expiry = NEVER, -- when the first operator's word ends
     longest = 60000000, -- how far back a decision can look
-    guard = NEVER,
     steps = 0, -- steps that may have changed what a claim gives
     pruned_steps = -1, -- the same when the last prune left nothing to do before `prune_due`
     prune_due = 0,
@@ -67,7 +66,7 @@ local function encode_head()
     head.charges,
     head.next_expiry,
     head.longest,
-    head.guard,
+    NEVER, -- for workers of earlier releases: no handler begins too late
     rest,
     head.run_id or false,
     head.steps,
@@ -85,7 +84,7 @@ local function decode_head(blob)
   end
   local said = unpack_one(blob)
   found.latest, found.orders, found.fences, found.epochs, found.charges = said[1], said[2], said[3], said[4], said[5]
-  found.next_expiry, found.longest, found.guard = said[6], said[7], said[8]
+  found.next_expiry, found.longest = said[6], said[7]
   found.run_id, found.steps, found.pruned_steps, found.prune_due = said[10] or nil, said[11], said[12], said[13]
   found.is_newborn, found.born = said[14] or nil, said[15] or nil
   if said[9] then

@@ -214,6 +214,7 @@ end
 -- Charge one key; `flat` is what the run remembers of it.
 local function charge(row, meter, cost, flat)
   meters.charge(meter, row.id, cost)
+  row.guard = min(row.guard, meter.guard)
   if #head.reserved > 0 and not meter.reserved_by then
     limits.remove_reserved(meter)
   end
@@ -230,6 +231,7 @@ end
 -- Move the job from its lane to active, charge every key, and give its group the next turn.
 local function start(line, lane, row)
   local group, keys, flat = lane.group, lanes.keys_for(lane, row), {}
+  row.gate, row.guard = 0, NEVER
   lanes.take(lane, row)
   group.size = group.size - 1
   if group.turn > line.virtual_time then
@@ -246,7 +248,7 @@ local function start(line, lane, row)
   end
   line.counts[1], line.counts[3] = line.counts[1] - 1, line.counts[3] + 1
   line.started = line.started or {}
-  line.started[#line.started + 1] = pack({ row.id, now, row.task, row.group or false, row.cost })
+  line.started[#line.started + 1] = runs.start_record(row, now)
   if lane.jobs > 0 and lane.state == READY then
     lanes.make_ready(lane)
   end

@@ -1,13 +1,23 @@
 -- Step 2, claim: take back dead leases, let time pass, then start as many jobs as all limits allow.
 local STARTS_KEPT = 100000
 
-local function give(started, lost, again, guard)
+-- The guards of the jobs, where any has one.
+local function guards_of(started)
+  local guards, is_guarded = {}, false
+  for place, row in ipairs(started) do
+    guards[place] = row.guard
+    is_guarded = is_guarded or row.guard < NEVER
+  end
+  return is_guarded and guards
+end
+
+local function give(started, lost, again)
   local ids, answer = {}, {}
   for place, row in ipairs(started) do
     ids[place] = row.id
   end
   rows.load_more(ids)
-  answer[1] = pack({ now, again, lost, choosing.needs_room, guard, head.charges, head.steps, runs.failed })
+  answer[1] = pack({ now, again, lost, choosing.needs_room, guards_of(started), head.charges, head.steps, runs.failed })
   for _, row in ipairs(started) do
     rows.give_last(row, answer)
   end
@@ -85,7 +95,7 @@ local function work()
   end
   local replayed = replay()
   if replayed then
-    return give(replayed, {}, now, NEVER)
+    return give(replayed, {}, now)
   end
   choosing.room = args.room
   for place, name in ipairs(args.also or {}) do
@@ -133,6 +143,6 @@ local function work()
       wakes.get_up(args.waker, args.queues)
     end
   end
-  return give(choosing.started, lost, again, head.guard)
+  return give(choosing.started, lost, again)
 end
 step('claim', work, true)

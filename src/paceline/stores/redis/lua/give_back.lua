@@ -4,7 +4,7 @@ local function work()
     limits.drop_reservations(id)
     local permit = runs.permit(id)
     if permit then
-      runs.end_permit(id, permit, true)
+      runs.end_permit(permit, true)
     end
   end
   return {}

@@ -1,10 +1,12 @@
 -- The kinds of limits: each says when it opens, counts a start, and goes on under other numbers.
--- A part is {word, ...}: rate {max, window, guard}, concurrency {max}, delay {gap}, spacing {max, per}.
+-- A part is {word, ...}: rate {max, window, guard, whether nobody chose the guard}, concurrency {max}, delay {gap},
+-- spacing {max, per}.
 local kinds = {}
 
 -- A rate's state: what was spent, what was folded away and when the youngest of it was, how many entries were made,
--- where the search for the next one to leave begins, the last instant, and the capacity of the ring.
-local TOTAL, BASE, LOST_AT, MADE, FIRST, LAST_AT, CAPACITY = 1, 2, 3, 4, 5, 6, 7
+-- where the search for the next one to leave begins, the last instant, the capacity of the ring, and (where something
+-- was taken out) the first entry that was not folded then.
+local TOTAL, BASE, LOST_AT, MADE, FIRST, LAST_AT, CAPACITY, FOLDED = 1, 2, 3, 4, 5, 6, 7, 8
 -- The state of the kinds that remember the last start only.
 local AT, CARRY, COST = 1, 2, 3
 
@@ -37,10 +39,9 @@ local function write_entry(meter, place, index, at, spent)
   entries.dirty[index] = true
 end
 
--- The oldest entry of a full ring only says what was spent before the others.
+-- The oldest entry of a full ring only says what was spent before the others, and so does the last one that was folded.
 local function first_entry(state)
-  local oldest = state[MADE] - state[CAPACITY]
-  return oldest >= 0 and oldest + 1 or 0
+  return max(state[MADE] - state[CAPACITY] + 1, state[FOLDED] or 0, 0)
 end
 
 -- The first entry from `low` on with at least so much spent; there is one.
@@ -88,7 +89,7 @@ function rate.opens_at(meter, place, part, state, cost)
     return NEVER
   end
   local low = first_entry(state)
-  if low == 0 and must_leave <= state[BASE] then
+  if must_leave <= state[BASE] and (low == 0 or low == state[FOLDED]) then
     return state[LOST_AT] + part[3]
   end
   if state[FIRST] > low then
@@ -144,11 +145,11 @@ function rate.allowed(part)
 end
 
 function rate.forget_after(part, state)
-  return state[MADE] > 0 and state[LAST_AT] + part[3] or 0
+  return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0
 end
 
 function rate.last_start(state)
-  return state[MADE] > 0 and state[LAST_AT] or -1
+  return state[LAST_AT]
 end
 
 -- What was charged at the last start.

@@ -12,6 +12,9 @@ do
   -- include: limits
 end
 do
+  -- include: reserving
+end
+do
   -- include: rows
 end
 -- include: lanes
@@ -27,12 +30,21 @@ end
 do
   -- include: runs
 end
+do
+  -- include: permits
+end
+do
+  -- include: late
+end
 -- include: choosing
 -- include: manage
 -- include: looking
 -- include: step
 do
   -- include: acquire
+end
+do
+  -- include: begun
 end
 do
   -- include: claim
@@ -54,6 +66,9 @@ do
 end
 do
   -- include: finished
+end
+do
+  -- include: gate
 end
 do
   -- include: get

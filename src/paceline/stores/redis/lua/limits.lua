@@ -179,25 +179,22 @@ function limits.check_hold(hold)
   end
 end
 
--- What follows from all numbers together: the longest window, the smallest guard, the next end of an operator's word.
+-- What follows from all numbers together: the longest window, the next end of an operator's word.
 local function look_at_all()
-  head.longest, head.guard, head.next_expiry = 60000000, NEVER, NEVER
-  local function see(parts, has_guard)
+  head.longest, head.next_expiry = 60000000, NEVER
+  local function see(parts)
     for _, part in ipairs(parts) do
       local length = part[1] == 'delay' and part[2] or (part[1] ~= 'concurrency' and part[3]) or 0
       head.longest = max(head.longest, length)
-      if has_guard and part[1] == 'rate' and part[4] > 0 then
-        head.guard = min(head.guard, part[4])
-      end
     end
   end
   for _, limit in pairs(limits.all()) do
-    see(limit.parts, true)
+    see(limit.parts)
     for _, own in pairs(limit.overrides) do
-      see(own.parts, false)
+      see(own.parts)
     end
     for _, said in pairs(limit.said) do
-      see(said.parts, true)
+      see(said.parts)
       if said.expires_at and said.expires_at < head.next_expiry then
         head.next_expiry = said.expires_at
       end
@@ -368,46 +365,4 @@ function limits.opened(name, group)
     end
   end
   wakes.all()
-end
-
--- Keys whose room is kept for somebody.
-function limits.add_reserved(meter)
-  for _, kept in ipairs(head.reserved) do
-    if kept[1] == meter.name and kept[2] == (meter.group or '') then
-      return
-    end
-  end
-  head.reserved[#head.reserved + 1] = { meter.name, meter.group or '' }
-end
-
-function limits.remove_reserved(meter)
-  for place, kept in ipairs(head.reserved) do
-    if kept[1] == meter.name and kept[2] == (meter.group or '') then
-      remove_at(head.reserved, place)
-      return
-    end
-  end
-end
-
--- Whoever kept room free does not need it any more: others may have it.
-function limits.drop_reservations(holder)
-  head.awaiting[holder] = nil
-  if #head.reserved == 0 then
-    return
-  end
-  local given_up = {}
-  for _, kept in ipairs(head.reserved) do
-    local meter = meters.get(kept[1], kept[2] ~= '' and kept[2] or nil)
-    if meter.reserved_by == holder or not meter.reserved_by then
-      given_up[#given_up + 1] = meter
-    end
-  end
-  for _, meter in ipairs(given_up) do
-    meter.reserved_by, meter.dirty = nil, true
-    limits.remove_reserved(meter)
-    lanes.look_again_under(meter)
-  end
-  if #given_up > 0 then
-    wakes.all()
-  end
 end

@@ -24,7 +24,7 @@ local function over_under(meter)
     if sub(name, 9, 9) == 'j' then
       keys = rows.find(id).keys
     else
-      keys = runs.permit(id)[2]
+      keys = runs.permit(id).keys
     end
     for place = 1, #(keys or {}), 4 do
       if keys[place] == meter.name and (keys[place + 1] or nil) == meter.group and keys[place + 2] == meter.epoch then
@@ -71,6 +71,7 @@ local function usage_of(meter, cost, waiting)
     now = now,
     reserved_by = meter.reserved_by,
     cost = cost,
+    open = meter.open,
   }
   meter.in_flight = in_flight
   return answer

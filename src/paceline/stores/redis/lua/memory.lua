@@ -10,7 +10,7 @@ kinds.memory = {
 }
 
 function kinds.memory.forget_after(part, state, meter, place)
-  if state[MADE] == 0 then
+  if state[LAST_AT] < 0 then
     return 0
   end
   return state[LAST_AT] + max(part[3], part[4] * rate.last_cost(meter, place, state))
@@ -95,6 +95,23 @@ local function goes_on_from(part, parts, states)
   return best, last
 end
 
+local function guard_of(part)
+  return part[1] == 'rate' and part[4] or 0
+end
+
+-- Under a shorter guard, starts whose handlers may begin later than that count for as long as before.
+local function delayed(by, numbers, ats, sums)
+  if by <= 0 then
+    return numbers, ats, sums
+  end
+  local later = {}
+  for index, at in ipairs(ats) do
+    later[index] = at + by
+  end
+  local total, base, lost_at = unpack(numbers)
+  return { total, base, base > 0 and lost_at + by or lost_at }, later, sums
+end
+
 -- The state to go on with when `part` replaces others; of logs `dumped` has what they knew.
 function kinds.continue(meter, part, place, parts, states, dumped)
   local best, last = goes_on_from(part, parts, states)
@@ -102,7 +119,8 @@ function kinds.continue(meter, part, place, parts, states, dumped)
     return kinds[part[1]].new_state(part)
   end
   if is_log(part) and dumped[best] then
-    return rate.load(meter, place, part, unpack(dumped[best]))
+    local by = guard_of(parts[best]) - guard_of(part)
+    return rate.load(meter, place, part, delayed(by, unpack(dumped[best])))
   end
   local cost = states[best][COST]
   if dumped[best] then

@@ -10,10 +10,12 @@ end
 local function set_parts(meter, parts, memory)
   meter.parts = parts
   meter.memory = memory
-  meter.slots = NEVER
+  meter.slots, meter.guard = NEVER, NEVER
   for _, part in ipairs(parts) do
     if part[1] == 'concurrency' and part[2] < meter.slots then
       meter.slots = part[2]
+    elseif part[1] == 'rate' and part[4] > 0 and part[4] < meter.guard then
+      meter.guard = part[4] -- a handler that begins later than this after its start asks first
     end
   end
 end
@@ -44,6 +46,7 @@ function meters.fresh(name, group)
     reserved_until = 0,
     reserved_deadline = 0,
     in_flight = 0,
+    open = 0, -- the cost of starts whose handlers may begin at any moment: every window counts it
     queues = {}, -- where lanes under this key wait
     awaited = {}, -- queues whose sleepers wait for a slot; '' stands for those who wait for a permit
   }
@@ -59,7 +62,8 @@ function meters.remember_beneath(meter)
   meter.states[#meter.parts + 1] = meter.memory and kinds.memory.new_state(meter.memory) or nil
 end
 
--- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free or remembered.
+-- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free, remembered
+-- or open.
 -- Its numbers are those of its limit: whoever changes them changes all its meters.
 local function decode(name, group, blob)
   local found = unpack_one(blob)
@@ -81,6 +85,7 @@ local function decode(name, group, blob)
     reserved_until = found[10] or 0,
     reserved_deadline = found[11] or 0,
     awaited = found[12] or {},
+    open = found[14] or 0,
   }
   set_parts(meter, parts, found[13])
   return meter
@@ -89,12 +94,14 @@ end
 local function encode(meter)
   local short = { meter.epoch, meter.in_flight, meter.queues, meter.states }
   local is_plain = meter.hold_until == 0 and meter.held_at == 0 and meter.refusals == 0
-  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil and not meter.memory then
+  is_plain = is_plain and meter.open == 0 and not meter.memory
+  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil then
     return pack(short)
   end
   short[5], short[6], short[7] = meter.hold_until, meter.hold_reason or false, meter.held_at
   short[8], short[9], short[10] = meter.refusals, meter.reserved_by or false, meter.reserved_until
   short[11], short[12], short[13] = meter.reserved_deadline, meter.awaited, meter.memory
+  short[14] = meter.open > 0 and meter.open or nil
   return pack(short)
 end
 
@@ -155,17 +162,18 @@ local function kept(meter)
   return all
 end
 
-local function drop_logs(meter)
+-- From this place on.
+local function drop_logs(meter, first)
   for place, part in ipairs(kept(meter)) do
-    if part[1] == 'rate' or part[1] == 'memory' then
+    if place >= first and (part[1] == 'rate' or part[1] == 'memory') then
       call('DEL', ring_key(meter, place))
+      meter.rings[place] = nil
     end
   end
-  meter.rings = {}
 end
 
 function meters.drop(meter)
-  drop_logs(meter)
+  drop_logs(meter, 1)
   call('HDEL', meter_key(meter.name), meter.group or '')
   call('ZREM', prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
   cache_of(meter.name)[meter.group or ''] = false
@@ -214,6 +222,7 @@ end
 
 -- The same as far as time decides: a slot that is taken may be free at any moment.
 function meters.opens_in_time(meter, cost)
+  cost = cost + meter.open
   local at = meter.hold_until
   for place, part in ipairs(meter.parts) do
     if part[1] ~= 'concurrency' then
@@ -261,43 +270,6 @@ function meters.charge(meter, holder, cost)
   end
 end
 
-function meters.lacks_only_room(meter, cost)
-  if cost <= 1 or meters.opens_at(meter, 1) > now then
-    return false
-  end
-  local opens = meters.opens_at(meter, cost)
-  return now < opens and opens < NEVER
-end
-
-function meters.lacks_only_time(meter, cost)
-  if meter.in_flight >= meter.slots or meter.hold_until > now then
-    return false
-  end
-  for place, part in ipairs(meter.parts) do
-    if part[1] ~= 'rate' and part[1] ~= 'concurrency' then
-      if kinds[part[1]].opens_at(meter, place, part, meter.states[place], cost) > now then
-        return false
-      end
-    end
-  end
-  return true
-end
-
--- Keep the room free for a job that does not fit yet, for one window at most: by then it fits.
-function meters.reserve(meter, holder, cost)
-  local window = 0
-  for _, part in ipairs(meter.parts) do
-    if part[1] == 'rate' and part[3] > window then
-      window = part[3]
-    end
-  end
-  meter.dirty = true
-  meter.reserved_by = holder
-  meter.reserved_until = meters.opens_at(meter, cost)
-  meter.reserved_deadline = now + window
-  limits.add_reserved(meter)
-end
-
 -- The largest cost that is ever admitted.
 function meters.most(meter)
   local most = NEVER
@@ -325,10 +297,12 @@ function meters.change(meter, text, parts, beneath)
       dumped[place] = { rate.dump(meter, place, part, states[place]) }
     end
   end
-  drop_logs(meter)
+  drop_logs(meter, is_same and #parts + 1 or 1)
   set_parts(meter, parts, memory)
   for place, part in ipairs(kept(meter)) do
-    continued[place] = kinds.continue(meter, part, place, old, states, dumped)
+    -- Where only what is remembered changes, each part keeps its own log.
+    local goes_on = is_same and place <= #parts
+    continued[place] = goes_on and states[place] or kinds.continue(meter, part, place, old, states, dumped)
   end
   meter.text, meter.states, meter.dirty = text, continued, true
   if not is_same then
@@ -370,7 +344,7 @@ end
 
 -- Count from nothing; live leases and the hold stay.
 function meters.forget_starts(meter)
-  drop_logs(meter)
+  drop_logs(meter, 1)
   meter.states = new_states(meter.parts)
   meters.remember_beneath(meter)
   meter.reserved_by, meter.dirty = nil, true
@@ -381,7 +355,7 @@ function meters.used_and_allowed(meter)
   local used, allowed, share = meter.in_flight, false, -1
   for place, part in ipairs(meter.parts) do
     local kind = kinds[part[1]]
-    local its_used = kind.used(meter, place, part, meter.states[place])
+    local its_used = kind.used(meter, place, part, meter.states[place]) + (part[1] == 'rate' and meter.open or 0)
     local its_allowed = kind.allowed(part)
     if its_used / its_allowed > share then
       used, allowed, share = its_used, its_allowed, its_used / its_allowed

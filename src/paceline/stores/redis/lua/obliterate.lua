@@ -8,6 +8,7 @@ local function work()
   for _, id in ipairs(ids) do
     local row = rows.held[id]
     if row.state == 3 then
+      runs.abandon(row)
       runs.free(row.keys or {})
       runs.end_lease(runs.lease_name(row.fence, 'j', row.id))
     end

@@ -16,6 +16,8 @@ local function new_row(id, said, body, order, created_at, due_at)
     crashes = 0,
     returns = 0,
     fence = 0,
+    gate = 0, -- 0: its start counts where it was stamped, 1: open, 2: it counts where its handler began
+    guard = NEVER, -- a handler that begins later than this after its start asks first
     lease_until = 0,
     due_at = due_at,
     order = order,
@@ -53,6 +55,7 @@ local function set_run(row, run)
   row.fence, row.worker, row.cancel_asked = found[8], found[9] or nil, found[10]
   row.lease_until, row.keys = found[11], found[12] or nil
   row.queue, row.keep, row.unique = found[13], found[14] or nil, found[15] or nil
+  row.gate, row.guard = found[16] or 0, found[17] or NEVER
 end
 
 local function decode(id, body, run)
@@ -169,7 +172,7 @@ function rows.place(row)
 end
 
 local function encode_run(row)
-  return pack({
+  local run = {
     row.state,
     row.attempts_made,
     row.crashes,
@@ -185,7 +188,11 @@ local function encode_run(row)
     row.queue,
     row.keep or false,
     row.unique or false,
-  })
+  }
+  if row.gate > 0 or row.guard < NEVER then
+    run[16], run[17] = row.gate, row.guard
+  end
+  return pack(run)
 end
 
 -- Its state for those who look: a delayed job that is due is waiting, whether a claim noticed or not.

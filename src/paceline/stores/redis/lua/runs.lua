@@ -64,6 +64,25 @@ function runs.next_lease_end()
   return found[2] and tonumber(found[2]) or NEVER
 end
 
+-- The lanes under a key that wait for a slot, or for an open start to begin, look again.
+function runs.unpark(meter)
+  for _, lane in ipairs(lanes.under(meter)) do
+    if lanes.unpark(lane) then
+      wakes.queue(lane.line.name)
+    end
+  end
+end
+
+-- And so do sleepers that wait for it.
+function runs.tell_awaiting(meter)
+  for queue in pairs(meter.awaited) do
+    wakes.queue(queue)
+  end
+  if next(meter.awaited) then
+    meter.awaited, meter.dirty = {}, true
+  end
+end
+
 -- A lease ended: its slots are free, and whoever waits for one is told. Keys: {limit, group, epoch, cost, ...}.
 function runs.free(keys)
   for place = 1, #keys, 4 do
@@ -73,24 +92,18 @@ function runs.free(keys)
       local was_full = meter.in_flight >= meter.slots
       meter.in_flight = meter.in_flight - 1
       meter.dirty = true
+      if meter.in_flight <= 0 then
+        meter.open = 0 -- a client of an earlier release may have written a run without saying that it was open
+      end
       if was_full then
-        for _, lane in ipairs(lanes.under(meter)) do
-          if lanes.unpark(lane) then
-            wakes.queue(lane.line.name)
-          end
-        end
+        runs.unpark(meter)
       end
-      for queue in pairs(meter.awaited) do
-        wakes.queue(queue)
-      end
-      if next(meter.awaited) then
-        meter.awaited = {}
-      end
+      runs.tell_awaiting(meter)
     end
   end
 end
 
-local function succeeded(keys, started_at)
+function runs.succeeded(keys, started_at)
   for place = 1, #keys, 4 do
     local meter = meters.find(keys[place], keys[place + 1] or nil)
     if meter and meter.epoch == keys[place + 2] then
@@ -163,10 +176,12 @@ end
 
 -- Take an active job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
 function runs.end_run(row, outcome, due_at, result, failure)
+  runs.abandon(row)
   local keys = row.keys or {}
   row.keys, row.dirty = nil, true
+  row.gate, row.guard = 0, NEVER
   if outcome == 'completed' then
-    succeeded(keys, row.started_at or 0)
+    runs.succeeded(keys, row.started_at or 0)
   end
   runs.free(keys)
   runs.end_lease(runs.lease_name(row.fence, 'j', row.id))
@@ -193,37 +208,6 @@ function runs.end_run(row, outcome, due_at, result, failure)
   end
 end
 
--- permits
-
-local function permit_name(id)
-  return runs.lease_name(0, 'p', id)
-end
-
--- A permit: {started_at, keys}, or nothing.
-function runs.permit(id)
-  local blob = call('HGET', prefix .. 'permits', id)
-  return blob and unpack_one(blob)
-end
-
-function runs.add_permit(id, keys, lease_until)
-  call('HSET', prefix .. 'permits', id, pack({ now, keys }))
-  runs.add_lease(lease_until, permit_name(id))
-end
-
-function runs.extend_permit(id, lease_until)
-  runs.add_lease(lease_until, permit_name(id))
-end
-
--- A permit was given back, or its process died.
-function runs.end_permit(id, permit, went_well)
-  call('HDEL', prefix .. 'permits', id)
-  runs.end_lease(permit_name(id))
-  if went_well then
-    succeeded(permit[2], permit[1])
-  end
-  runs.free(permit[2])
-end
-
 -- End leases whose time is over: a dead worker's jobs wait again, its permits are gone. Returns how many.
 function runs.take_back(most)
   runs.save_leases()
@@ -247,7 +231,7 @@ function runs.take_back(most)
         runs.note_failed(row)
       end
     else
-      runs.end_permit(id, runs.permit(id), false)
+      runs.end_permit(runs.permit(id), false)
     end
   end
   return #over
@@ -304,14 +288,15 @@ end
 
 -- Most runs simply complete: nobody waits for the job, it has no unique key and said nothing. Then its run is changed as
 -- it stands in the store ({state, attempts, crashes, returns, due, started, finished, fence, worker, cancel, lease, keys,
--- queue, keep, unique}), without making a job of it. True when that was done; `runs.end_run` does the same in general.
+-- queue, keep, unique, gate, guard}), without making a job of it. True when that was done; `runs.end_run` does the same
+-- in general.
 local function complete_plainly(finish, run)
   local id, keys, queue, keep = finish.id, run[12], run[13], run[14]
-  if run[1] ~= 3 or run[8] ~= finish.fence or run[10] or run[15] then
+  if run[1] ~= 3 or run[8] ~= finish.fence or run[10] or run[15] or run[16] == 1 then
     return false
   end
   if keys then
-    succeeded(keys, run[6] or 0)
+    runs.succeeded(keys, run[6] or 0)
     runs.free(keys)
   end
   runs.end_lease(runs.lease_name(run[8], 'j', id))
@@ -328,7 +313,7 @@ local function complete_plainly(finish, run)
     return true
   end
   counts[4] = counts[4] + 1
-  run[1], run[7], run[9], run[12] = 4, now, false, false
+  run[1], run[7], run[9], run[12], run[16], run[17] = 4, now, false, false, nil, nil
   local size = #runs.written
   runs.written[size + 1], runs.written[size + 2] = id, pack(run)
   if finish.result then
@@ -346,6 +331,9 @@ end
 local function end_one(finish, row)
   if not row or row.state ~= 3 or row.fence ~= finish.fence then
     return false
+  end
+  if row.gate == 1 then
+    runs.begin(row) -- whoever ends a run has begun it, or would not know
   end
   for _, hold in ipairs(finish.holds or {}) do
     runs.hold_key(hold, row.started_at)

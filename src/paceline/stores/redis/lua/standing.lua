@@ -58,7 +58,8 @@ local function dump(meter)
     end
   end
   local living = meter.in_flight - over_under(meter)
-  return { states = states, in_flight = living, hold_until = max(meter.hold_until, meters.safe_at(meter)) }
+  local held = max(meter.hold_until, meters.safe_at(meter))
+  return { states = states, in_flight = living, hold_until = held, open = meter.open }
 end
 
 local function work()

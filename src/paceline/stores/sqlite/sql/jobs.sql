@@ -103,11 +103,12 @@ SELECT min((SELECT coalesce(min(lease_until), :never) FROM paceline_life WHERE s
            (SELECT coalesce(min(lease_until), :never) FROM paceline_permit WHERE space = :space))
 
 -- name: permit
-SELECT keys, started_at, lease_until FROM paceline_permit WHERE space = ? AND id = ?
+SELECT keys, started_at, lease_until, gate FROM paceline_permit WHERE space = ? AND id = ?
 
 -- name: save_permit
-INSERT INTO paceline_permit VALUES (?, ?, ?, ?, ?)
-ON CONFLICT DO UPDATE SET keys = excluded.keys, started_at = excluded.started_at, lease_until = excluded.lease_until
+INSERT INTO paceline_permit VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET
+    keys = excluded.keys, started_at = excluded.started_at, lease_until = excluded.lease_until, gate = excluded.gate
 
 -- name: drop_permit
 DELETE FROM paceline_permit WHERE space = ? AND id = ?
@@ -116,10 +117,16 @@ DELETE FROM paceline_permit WHERE space = ? AND id = ?
 INSERT INTO paceline_start VALUES (?, ?, ?, ?, ?, ?, ?)
 
 -- name: starts
-SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? ORDER BY fence
+SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? ORDER BY at, fence
 
 -- name: starts_since
-SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? AND at >= ? ORDER BY fence
+SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? AND at >= ? ORDER BY at, fence
+
+-- name: move_start
+UPDATE paceline_start SET at = ? WHERE queue = ? AND fence = ?
+
+-- name: drop_start
+DELETE FROM paceline_start WHERE queue = ? AND fence = ?
 
 -- name: forget_starts
 DELETE FROM paceline_start WHERE queue = :queue AND at < :before AND fence <=

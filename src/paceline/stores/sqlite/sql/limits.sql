@@ -1,6 +1,6 @@
 -- name: meter
 SELECT id, revision, generation, kind, leases, cells, hold_until, hold_reason, held_at, refusals, awaited, reserved_by,
-       reserved_until, reserved_deadline, reserved_place
+       reserved_until, reserved_deadline, reserved_place, open
 FROM paceline_meter WHERE space = ? AND name = ? AND grp = ?
 
 -- name: key
@@ -13,13 +13,13 @@ SELECT name, grp FROM paceline_meter WHERE space = ? AND name = ? ORDER BY id
 SELECT name, grp FROM paceline_meter WHERE space = ? AND reserved_by IS NOT NULL ORDER BY reserved_place
 
 -- name: save
-INSERT INTO paceline_meter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO paceline_meter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
     revision = excluded.revision, generation = excluded.generation, leases = excluded.leases, kind = excluded.kind, cells = excluded.cells,
     hold_until = excluded.hold_until, hold_reason = excluded.hold_reason, held_at = excluded.held_at,
     refusals = excluded.refusals, awaited = excluded.awaited, reserved_by = excluded.reserved_by,
     reserved_until = excluded.reserved_until, reserved_deadline = excluded.reserved_deadline,
-    reserved_place = excluded.reserved_place, idle_from = excluded.idle_from
+    reserved_place = excluded.reserved_place, idle_from = excluded.idle_from, open = excluded.open
 
 -- name: save_counted
 UPDATE paceline_meter SET revision = ?, leases = ?, cells = ?, idle_from = ? WHERE id = ?

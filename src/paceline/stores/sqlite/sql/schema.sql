@@ -158,6 +158,7 @@ CREATE TABLE paceline_meter (
     reserved_deadline INTEGER NOT NULL,
     reserved_place INTEGER NOT NULL, -- the order in which limits were reserved
     idle_from INTEGER,               -- a new meter would decide the same from then on; NULL: never
+    open INTEGER NOT NULL DEFAULT 0, -- the cost of starts whose handlers may begin at any moment
     UNIQUE (space, name, grp)
 ) STRICT;
 CREATE INDEX paceline_meter_reserved ON paceline_meter (space) WHERE reserved_by IS NOT NULL;
@@ -171,6 +172,7 @@ CREATE TABLE paceline_spent (
 CREATE TABLE paceline_permit (
     space INTEGER NOT NULL, id TEXT NOT NULL, keys TEXT NOT NULL, started_at INTEGER NOT NULL,
     lease_until INTEGER NOT NULL,
+    gate INTEGER NOT NULL DEFAULT 0, -- 0: it counts where it was stamped, 1: it is open, 2: it counts where it began
     PRIMARY KEY (space, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX paceline_permit_lease ON paceline_permit (space, lease_until);

@@ -1,0 +1,279 @@
+-- Late starts: what one took from windows is taken out, it is open until its handler has begun, and counts from there.
+local OPEN, BEGUN = 1, 2
+
+-- Fold what no decision under this `max` can ask for, so that the outcome does not depend on how long a ring is.
+local function fold(meter, place, part, state)
+  local low = max(first_entry(state), state[FIRST])
+  local first = search_spent(meter, place, state, low, state[TOTAL] - part[2] + 1)
+  if first > 0 then
+    state[FIRST], state[FOLDED] = first, first
+    state[LOST_AT], state[BASE] = read_entry(meter, place, state, first - 1)
+  end
+  return first
+end
+
+-- The first entry at this instant or later, from `low` on.
+local function first_at(meter, place, state, low, at)
+  local high = state[MADE]
+  while low < high do
+    local middle = floor((low + high) / 2)
+    if read_entry(meter, place, state, middle) >= at then
+      high = middle
+    else
+      low = middle + 1
+    end
+  end
+  return low
+end
+
+-- The entry of this instant among those from `low` on.
+local function find_entry(meter, place, state, low, at)
+  low = first_at(meter, place, state, low, at)
+  return low < state[MADE] and read_entry(meter, place, state, low) == at and low or nil
+end
+
+-- Undo a charge, as long as it is known one by one; an entry that is empty then is gone.
+local function take_out(meter, place, part, state, cost, at)
+  if state[LAST_AT] < 0 then
+    return
+  end
+  local first = fold(meter, place, part, state)
+  local index = find_entry(meter, place, state, first, at)
+  if not index then
+    return
+  end
+  local last = state[MADE] - 1
+  local _, spent = read_entry(meter, place, state, index)
+  local _, before = nil, state[BASE]
+  if index > first then
+    _, before = read_entry(meter, place, state, index - 1)
+  end
+  local taken = min(cost, spent - before)
+  local gone = taken == spent - before and 1 or 0
+  for later = index, last - gone do
+    local its_at, its_spent = read_entry(meter, place, state, later + gone)
+    write_entry(meter, place, later, its_at, its_spent - taken)
+  end
+  state[TOTAL] = state[TOTAL] - taken
+  if gone > 0 then
+    local entries = entries_of(meter, place)
+    entries.at[last], entries.spent[last], entries.dirty[last] = nil, nil, nil
+    state[MADE] = last
+    state[LAST_AT] = last > first and read_entry(meter, place, state, last - 1) or -1
+  end
+end
+
+-- Count a start at an instant that may lie before others.
+local function put_in(meter, place, part, state, cost, at)
+  if state[LAST_AT] < 0 or at >= state[LAST_AT] then
+    rate.charge(meter, place, part, state, cost, at)
+    return
+  end
+  local first, made = fold(meter, place, part, state), state[MADE]
+  state[TOTAL] = state[TOTAL] + cost
+  local from = first
+  if state[BASE] > 0 and at <= state[LOST_AT] then
+    -- As old as what is not known one by one.
+    state[BASE] = state[BASE] + cost
+    if first > 0 then
+      write_entry(meter, place, first - 1, state[LOST_AT], state[BASE])
+    end
+  else
+    from = first_at(meter, place, state, first, at)
+    if read_entry(meter, place, state, from) ~= at then
+      local before = state[BASE]
+      if from > first then
+        local _, spent = read_entry(meter, place, state, from - 1)
+        before = spent
+      end
+      for later = made - 1, from, -1 do
+        local its_at, its_spent = read_entry(meter, place, state, later)
+        write_entry(meter, place, later + 1, its_at, its_spent)
+      end
+      write_entry(meter, place, from, at, before)
+      state[MADE] = made + 1
+    end
+  end
+  for later = from, state[MADE] - 1 do
+    local its_at, its_spent = read_entry(meter, place, state, later)
+    write_entry(meter, place, later, its_at, its_spent + cost)
+  end
+end
+
+-- What counts starts one by one: {place, part} of rates and of what is remembered.
+local function logs_of(meter)
+  local found = {}
+  for place, part in ipairs(meter.parts) do
+    if part[1] == 'rate' then
+      found[#found + 1] = { place, part }
+    end
+  end
+  if meter.memory then
+    found[#found + 1] = { #meter.parts + 1, meter.memory }
+  end
+  return found
+end
+
+-- Count a start in every window until its handler has begun.
+local function open_up(meter, cost)
+  meter.open, meter.dirty = max(meter.open + cost, 0), true
+end
+
+-- What a start was charged to, but for limits that were dropped since: {meter, cost}.
+local function known_keys(holder)
+  local found = {}
+  for _, keys in ipairs({ holder.keys or {}, holder.again }) do
+    for place = 1, #keys, 4 do
+      local meter = meters.find(keys[place], keys[place + 1] or nil)
+      if meter and meter.epoch == keys[place + 2] then
+        found[#found + 1] = { meter, keys[place + 3] }
+      end
+    end
+  end
+  return found
+end
+
+-- A start counts no more, neither where it was stamped nor as an open one.
+local function take_out_of_all(holder, keys)
+  for _, pair in ipairs(keys) do
+    local meter, cost = pair[1], pair[2]
+    if holder.gate == OPEN then
+      open_up(meter, -cost)
+    else
+      for _, log in ipairs(logs_of(meter)) do
+        take_out(meter, log[1], log[2], meter.states[log[1]], cost, holder.started_at or 0)
+      end
+      meter.dirty = true
+    end
+  end
+end
+
+local function starts_of(row)
+  return prefix .. 'starts' .. SEP .. row.queue
+end
+
+-- A start as the log of its queue has it.
+function runs.start_record(row, at)
+  return pack({ row.id, at, row.task, row.group or false, row.cost })
+end
+
+-- A start did not happen.
+local function drop_start(row)
+  rows.complete(row)
+  call('LREM', starts_of(row), -1, runs.start_record(row, row.started_at))
+end
+
+local function touch(holder)
+  if holder.fence then
+    holder.dirty = true
+  else
+    runs.write_permit(holder)
+  end
+end
+
+local function admits_late(meter, cost)
+  if meter.hold_until > now or (head.lost_at and meters.safe_at(meter) > now) then
+    return false
+  end
+  for place, part in ipairs(meter.parts) do
+    if part[1] == 'rate' and rate.opens_at(meter, place, part, meter.states[place], cost + meter.open) > now then
+      return false
+    end
+  end
+  return true
+end
+
+-- Take the own charge of a start that is on time out and decide under present numbers and holds: only windows are asked
+-- again. True when it is open now. A holder is a job or a permit.
+function runs.open_again(holder)
+  local keys = known_keys(holder)
+  take_out_of_all(holder, keys)
+  for _, pair in ipairs(keys) do
+    if not admits_late(pair[1], pair[2]) then
+      return false
+    end
+  end
+  for _, pair in ipairs(keys) do
+    open_up(pair[1], pair[2])
+    head.charges = head.charges + 1
+  end
+  holder.gate = OPEN
+  touch(holder)
+  return true
+end
+
+-- A job that was refused goes back to its place, as if it had not been claimed.
+function runs.hand_back(row)
+  local keys = known_keys(row)
+  drop_start(row)
+  runs.end_run(row, 'released', now)
+  runs.look_again(keys)
+end
+
+-- What a start gave back is there for others.
+function runs.look_again(keys)
+  for _, pair in ipairs(keys) do
+    lanes.look_again_under(pair[1])
+  end
+  wakes.all()
+end
+
+-- Count a start from now on, or from an instant that has passed; said again, it changes nothing.
+function runs.begin(holder, at)
+  at = at or now
+  if holder.gate == BEGUN then
+    return
+  end
+  local keys = known_keys(holder)
+  take_out_of_all(holder, keys)
+  for _, pair in ipairs(keys) do
+    local meter, cost = pair[1], pair[2]
+    head.charges = head.charges + 1
+    for _, log in ipairs(logs_of(meter)) do
+      put_in(meter, log[1], log[2], meter.states[log[1]], cost, at)
+    end
+    meter.dirty = true
+  end
+  if holder.fence then
+    drop_start(holder)
+    call('RPUSH', starts_of(holder), runs.start_record(holder, at))
+  end
+  holder.started_at, holder.gate = at, BEGUN
+  touch(holder)
+  for _, pair in ipairs(keys) do
+    runs.unpark(pair[1])
+    runs.tell_awaiting(pair[1])
+  end
+end
+
+-- A lease ends and nobody said that its open start began: it counts no more.
+function runs.abandon(holder)
+  if holder.gate ~= OPEN then
+    return
+  end
+  local keys = known_keys(holder)
+  take_out_of_all(holder, keys)
+  for _, pair in ipairs(keys) do
+    runs.unpark(pair[1])
+    runs.tell_awaiting(pair[1])
+  end
+end
+
+-- Read the jobs of these leases in one go.
+function runs.load_held(leases)
+  local ids = {}
+  for place, lease in ipairs(leases) do
+    ids[place] = lease[1]
+  end
+  rows.load(ids)
+end
+
+-- The job or permit whose lease {id, fence} this is, or nothing when it is lost; a permit's fence is 0.
+function runs.held(lease)
+  local id, fence = lease[1], lease[2]
+  local row = rows.held[id]
+  if row then
+    return row.state == 3 and row.fence == fence and row or nil
+  end
+  return fence == 0 and runs.permit(id) or nil
+end
