@@ -219,7 +219,8 @@ def bound(store: str) -> list[Target]:
         who = "1 process" if count == 1 else f"{count} processes"
         found += [
             most(store, f"starts in the worst second of 100, {who}", 100, figure("binding", key, "worst", max), ""),
-            least(store, f"of that limit used, {who}", 0.98, figure("binding", key, "used"), "%"),
+            most(store, f"and by handlers, {who}", 100, figure("binding", key, "worst_begun", max), ""),
+            least(store, f"of that limit used, {who}", 0.97, figure("binding", key, "used"), "%"),
         ]
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 from bench.adapters.interface import Rate
 from bench.child import run
 from bench.collector import settle
+from bench.service import Caller
 from bench.stalls import Stalls
 from bench.systems import adapter
 
@@ -28,8 +29,13 @@ PAUSE = 0.02
 class Each:
     """Tell of every job."""
 
+    def __init__(self) -> None:
+        self._service = Caller()
+
     def handle(self, payload: dict[str, Any], began: int | None = None) -> None:
-        say(f"began {payload['sent']} {began or time.monotonic_ns()}")
+        now = began or time.monotonic_ns()
+        self._service.call()
+        say(f"began {payload['sent']} {now}")
 
     def end(self) -> None:
         """Nothing is left to tell."""

@@ -36,7 +36,7 @@ class System(Adapter):
         self.shape, *words = setting.split(",")
         options = dict(word.split("=") for word in words)
         self.slots = int(options.pop("slots", SLOTS.get(url.partition(":")[0], 100)))
-        guard = options.pop("guard", 0)
+        guard = options.pop("guard", None)
         if url.startswith("sqlite") and "durability" not in options:
             options["durability"] = "normal"
         told = [SHAPES[self.shape], *words]

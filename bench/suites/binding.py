@@ -14,13 +14,12 @@ from bench.cases import Case, Size
 from bench.crew import Crew, crew_on
 from bench.places import Place
 from bench.report import Table, figure, middle
+from bench.service import Caller, Service
 from bench.systems import PEERS, adapter
 
 LIMIT = Rate(100, 1.0)
 SECOND = 1_000_000_000
 JOBS = 500
-GUARD = "20ms"
-"""A handler that begins at most so much later than its start keeps the limit by its own clock too."""
 OURS = ("memory", "sqlite", "postgres", "redis")
 LIMITED = {("sqlite", "huey"), ("redis", "dramatiq"), ("redis", "bullmq")}
 """Peers with a rate limit that all their workers keep together."""
@@ -31,7 +30,7 @@ def cases(size: Size) -> list[Case]:
         return [Case("binding", store, "ours:plain", 250, 4) for store in OURS[1:]]
     found = [Case("binding", "memory", "ours:plain", JOBS)]
     for store in OURS[1:]:
-        specs = ["ours:plain", f"ours:plain,guard={GUARD}"]
+        specs = ["ours:plain", "ours:plain,guard=0"]
         peers = [peer for peer in PEERS if (peer.store, peer.system) in LIMITED and peer not in size.absent]
         specs += [f"{peer.system}:{peer.settings[0]}" for peer in peers if peer.store == store]
         found += [Case("binding", store, spec, JOBS, count) for spec in specs for count in (1, 4)]
@@ -42,6 +41,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
     """Jobs that are all there at once. By the stamps of the system itself where it keeps any, else by the handlers."""
     system = adapter(case.spec, place.url, LIMIT)
     await system.open()
+    service = Service()
     if case.store == "memory":
         began, cpu, commands = await _in_here(system, case.n), None, None
     else:
@@ -52,6 +52,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
             after = place.commands()
         began, cpu = _times(crew), crew.cpu / case.n * 1e6
         commands = None if before is None or after is None else (after - before) / case.n
+    arrivals = service.arrivals()
     stamps = sorted(stamp * 1_000 for stamp in await system.starts())
     await system.close()
     assert len(began) == case.n and len(stamps) in (0, case.n), (len(began), len(stamps))
@@ -63,6 +64,7 @@ async def measure(place: Place, case: Case) -> dict[str, Any]:
         "label": f"{system.label}, {case.processes} process{'es' if case.processes > 1 else ''}",
         "worst": worst_window(at, window),
         "worst_begun": worst_window(began, window),
+        "worst_arrived": worst_window(arrivals, window) if len(arrivals) == case.n else None,
         "used": (case.n - 1) // most * window / (at[-1] - at[0]),
         "late": median(late),
         "late_p99": quantiles(late, n=100)[98],
@@ -82,9 +84,11 @@ async def _add(system: Adapter, jobs: int) -> None:
 async def _in_here(system: Adapter, jobs: int) -> list[int]:
     began: list[int] = []
     done, stop = asyncio.Event(), asyncio.Event()
+    caller = Caller()
 
     def handle(payload: dict[str, Any]) -> None:
         began.append(time.monotonic_ns())
+        caller.call()
         if len(began) == jobs:
             done.set()
 
@@ -93,6 +97,7 @@ async def _in_here(system: Adapter, jobs: int) -> list[int]:
     await asyncio.wait_for(done.wait(), 60)
     stop.set()
     await working
+    caller.close()
     return began
 
 
@@ -106,12 +111,18 @@ def worst_window(stamps: Sequence[int], length: int) -> int:
     return max(bisect_left(ordered, at + length) - place for place, at in enumerate(ordered))
 
 
+def _most(runs: list[dict[str, Any]], name: str) -> str:
+    found = [run[name] for run in runs if run.get(name) is not None]
+    return str(max(found)) if found else "–"
+
+
 def tables(results: dict[str, list[dict[str, Any]]]) -> list[Table]:
-    head = ["100 starts a second", "worst second", "by handlers", "used", "late ms", "p99", "µs/job", "commands/job"]
+    counts = ["worst second", "by handlers", "at a service"]
+    head = ["100 starts a second", *counts, "used", "late ms", "p99", "µs/job", "commands/job"]
     rows = [
         [
             f"{key.split()[0]}: {runs[0]['label']}",
-            *(str(max(run[name] for run in runs)) for name in ("worst", "worst_begun")),
+            *(_most(runs, name) for name in ("worst", "worst_begun", "worst_arrived")),
             f"{middle(runs, 'used'):.1%}",
             *(figure(runs, name) for name in ("late", "late_p99", "cpu_us", "commands")),
         ]
