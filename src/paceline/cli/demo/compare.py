@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline.cli.demo.runs import GUARD, Result
+from paceline.cli.demo.runs import Result
 from paceline.cli.output import table
 
 
@@ -30,8 +30,8 @@ def compare(jobs: int, most: int, per: float, storm: Result, paced: Result) -> l
         )
     if refusals(paced):
         lines.append(
-            "Refusals in spite of limits: this machine was so busy that requests arrived more than "
-            f"{GUARD} after their start, which is all the demo allows for. Try again when it is quieter."
+            "Refusals in spite of limits: handlers began on time, but this machine was so busy that requests came to "
+            "the service at different speeds. A limit with a longer guard= allows for that way, too."
         )
     return lines
 

@@ -19,8 +19,6 @@ TENANTS = {"big": 0.7, "middle": 0.15, "small": 0.1, "tiny": 0.05}
 """The tenants and their share of the webhooks; the big one's come first."""
 ATTEMPTS = 4
 SLOTS = 50
-GUARD = "250ms"
-"""A service counts arrivals, and a request may travel: so much wider is our window than its own."""
 EVERY = 0.1
 """Seconds between two looks at how far a run is."""
 
@@ -87,7 +85,7 @@ async def paced(store: Store, jobs: int, most: int, per: float, show: Show) -> R
     """With the quota declared once, for all workers, and a group for each tenant."""
     service, progress = RunningService(most, per), Progress()
     app = App(store)
-    app.limit("service", Rate(most, per=per, guard=GUARD), tasks=["deliver"])
+    app.limit("service", Rate(most, per=per), tasks=["deliver"])
     app.limit("tenant", Concurrency(40), by="group")
 
     @app.task(attempts=ATTEMPTS, retry_delay=Exponential("1s"))
