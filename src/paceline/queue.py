@@ -25,7 +25,7 @@ from paceline.text import show
 
 
 class Start(msgspec.Struct, frozen=True):
-    """One start, as the store stamped it: what limits are promises about."""
+    """One start, on the store's clock: what limits are promises about, and where a late handler began."""
 
     job_id: str
     at: datetime
