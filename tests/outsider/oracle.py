@@ -7,7 +7,7 @@ out, because a note does not say when exactly inside a call the change took effe
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -46,22 +46,26 @@ class Evidence:
     @cached_property
     def claimed(self) -> dict[str, list[Start]]:
         """The starts as their claims stamped them: gaps, pauses and holds were decided there."""
+        moved = {
+            queue: [msgspec.structs.replace(start, at=self.claimed_at[start.job_id, start.at]) for start in starts]
+            for queue, starts in self.starts.items()
+        }
+        return {queue: sorted(starts, key=lambda start: start.at) for queue, starts in moved.items()}
+
+    @cached_property
+    def claimed_at(self) -> dict[tuple[str, datetime], datetime]:
+        """When each start was claimed: a late handler has moved it forward, one that never began has moved nothing."""
         stamps = defaultdict(list)
         for note in self.of("begin"):
             stamps[note["job"]].append(note["started_at"])
-        return {
-            queue: sorted((_as_claimed(start, stamps[start.job_id]) for start in starts), key=lambda start: start.at)
-            for queue, starts in self.starts.items()
-        }
-
-
-def _as_claimed(start: Start, stamps: list[float]) -> Start:
-    """A handler that began late has moved its start forward; one that never began has moved nothing."""
-    at = start.at.timestamp()
-    earlier = [stamp for stamp in stamps if stamp < at + MICRO]
-    if not earlier:
-        return start
-    return msgspec.structs.replace(start, at=datetime.fromtimestamp(max(earlier), UTC))
+        found, before = {}, defaultdict[str, float](float)
+        every = [start for starts in self.starts.values() for start in starts]
+        for start in sorted(every, key=lambda start: start.at):
+            at = start.at.timestamp()
+            own = [stamp for stamp in stamps[start.job_id] if before[start.job_id] < stamp < at + MICRO]
+            found[start.job_id, start.at] = datetime.fromtimestamp(max(own), UTC) if own else start.at
+            before[start.job_id] = at + MICRO
+        return found
 
 
 def findings(evidence: Evidence) -> list[str]:
@@ -90,10 +94,12 @@ class Phase:
 def _limits(evidence: Evidence) -> Iterator[str]:
     for limit in evidence.world.limits.values():
         phases = _phases(limit, evidence)
-        for spaced, of_queues in ((False, evidence.starts), (True, evidence.claimed)):
-            for group, starts in _keys(limit, of_queues):
-                for phase in phases:
-                    yield from _check_phase(f"{limit.name} {group or ''}", phase, limit, starts, spaced)
+        for group, starts in _keys(limit, evidence.starts):
+            for phase in phases:
+                yield from _check_windows(f"{limit.name} {group or ''}", phase, limit, starts, evidence.claimed_at)
+        for group, starts in _keys(limit, evidence.claimed):
+            for phase in phases:
+                yield from _check_gaps(f"{limit.name} {group or ''}", phase, limit, starts)
         yield from _check_concurrency(limit, phases, evidence)
 
 
@@ -171,26 +177,37 @@ def _parts(kind: Kind) -> tuple[Kind, ...]:
     return tuple(part for each in kind.kinds for part in _parts(each)) if isinstance(kind, AllOf) else (kind,)
 
 
-def _check_phase(name: str, phase: Phase, limit: Limit, starts: list[Start], spaced: bool) -> Iterator[str]:
+def _check_windows(
+    name: str, phase: Phase, limit: Limit, starts: list[Start], claimed_at: Mapping[tuple[str, datetime], datetime]
+) -> Iterator[str]:
+    """Rates, where limits count starts. One that was claimed under other numbers is decided by those."""
+    times = [
+        (start.at.timestamp(), _cost(start, limit.name), claimed_at[start.job_id, start.at].timestamp())
+        for start in starts
+    ]
+    counted = [each for each in times if each[2] >= phase.counted_from + BLUR]
+    for part in _parts(phase.kind):
+        if isinstance(part, Rate):
+            yield from _crowded(name, part, phase, counted)
+
+
+def _check_gaps(name: str, phase: Phase, limit: Limit, starts: list[Start]) -> Iterator[str]:
     times = [(start.at.timestamp(), _cost(start, limit.name)) for start in starts]
     for part in _parts(phase.kind):
-        if isinstance(part, Rate) and not spaced:
-            counted = [(at, cost) for at, cost in times if at >= phase.counted_from + BLUR]
-            yield from _crowded(name, part, phase, counted)
-        elif isinstance(part, Delay | EvenlySpaced) and spaced:
+        if isinstance(part, Delay | EvenlySpaced):
             yield from _too_close(name, part, phase, times)
 
 
-def _crowded(name: str, rate: Rate, phase: Phase, times: list[tuple[float, int]]) -> Iterator[str]:
+def _crowded(name: str, rate: Rate, phase: Phase, times: list[tuple[float, int, float]]) -> Iterator[str]:
     per = rate.per.total_seconds()
     first = inside = 0
-    for index, (at, cost) in enumerate(times):
+    for index, (at, cost, claimed) in enumerate(times):
         inside += cost
         while times[first][0] <= at - per + MICRO:
             inside -= times[first][1]
             first += 1
         last_of_instant = index + 1 == len(times) or times[index + 1][0] > at
-        if phase.since < at < phase.until and last_of_instant and inside > rate.max:
+        if phase.since < claimed and at < phase.until and last_of_instant and inside > rate.max:
             yield f"{name}: {inside} in {per} s up to {at:.6f}, {rate} allows {rate.max}"
 
 

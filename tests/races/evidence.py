@@ -106,10 +106,13 @@ def _stands_at(log: Mapping[str, list[Started]], job: str, stamp: int) -> int:
 def _as_claimed(starts: list[Started], begins: list[dict[str, Any]]) -> list[Started]:
     """The stamps of claims; a start that never began has not moved."""
     stamps = by(lambda note: note["job"], begins)
-    found = []
-    for start in starts:
-        earlier = [note["started_at"] for note in stamps.get(start.job, ()) if note["started_at"] <= start.at]
-        found.append(replace(start, at=max(earlier, default=start.at)))
+    found: list[Started] = []
+    before: dict[str, int] = {}
+    for start in sorted(starts, key=lambda start: start.at):
+        notes = stamps.get(start.job, ())
+        own = [at for note in notes if before.get(start.job, 0) < (at := note["started_at"]) <= start.at]
+        found.append(replace(start, at=max(own, default=start.at)))
+        before[start.job] = start.at
     return found
 
 
