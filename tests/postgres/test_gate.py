@@ -13,7 +13,7 @@ import pytest
 from paceline.clock import NEVER
 from paceline.job import NewJob
 from paceline.limits import Limit, Rate
-from paceline.stores.interface import Ask, Lease, Target
+from paceline.stores.interface import Ask, Begun, Lease, Target
 from paceline.stores.postgres.calls import Sending
 from paceline.stores.postgres.schema import text_of
 from paceline.stores.postgres.texts import CLAIM, WARM_UP
@@ -197,7 +197,7 @@ async def test_open_starts_of_two_workers_are_counted_once_each(store, stranger,
     for one, held in ((store, mine), (other, theirs)):
         leases = [Lease(job.id, job.fence) for job in held]
         assert (await one.decide_again(leases)).refused == []
-        await one.begun(leases)
+        await one.begun([Begun(each.id, each.fence) for each in leases])
 
     found = await store.usage("mail", None)
     assert (found.used, found.open, (await store.claim(ask(2))).jobs) == (4, 0, [])

@@ -12,7 +12,7 @@ from paceline.errors import MissingExtra
 from paceline.job import Move, NewJob
 from paceline.limits import Concurrency, Limit, Rate
 from paceline.stores import open_store
-from paceline.stores.interface import Ask, Finish, Lease, Outcome
+from paceline.stores.interface import Ask, Begun, Finish, Lease, Outcome
 
 LARGE = ("job", "wait", "delayed", "lease", "done", "past", "arrival", "lane", "grp", "meter", "spent", "start", "uniq")
 
@@ -47,7 +47,7 @@ async def test_the_life_of_jobs_reads_no_table_as_a_whole(store, sql, limited):
         )
         late = [Lease(job.id, job.fence) for job in claim.jobs[:5]]
         refused = (await store.decide_again(late)).refused
-        await store.begun(late[:3])
+        await store.begun([Begun(each.id, each.fence) for each in late[:3]])
         ends = [Outcome.COMPLETED, Outcome.RETRY, Outcome.FAILED]
         finishes = [
             Finish(id=job.id, fence=job.fence, outcome=ends[place % 3])

@@ -12,7 +12,7 @@ from paceline.errors import NeverFits
 from paceline.limits import AllOf, Concurrency, Delay, EvenlySpaced, Kind, Limit, Rate, Unlimited
 from paceline.limits.admission import Meter
 from paceline.stores import open_store
-from paceline.stores.interface import Lease, Target
+from paceline.stores.interface import Begun, Target
 
 from ..clocks import HandClock
 from ..servers.redis import empty_redis
@@ -154,7 +154,7 @@ async def start_late(
     usage = await store.usage(*meter.key)
     assert (usage.opens_at, usage.open) == (meter.opens_at(1), cost), said
     assert (usage.used, usage.allowed) == used_and_allowed(meter, clock.at), said
-    await store.begun([Lease("late", 0)])
+    await store.begun([Begun("late", 0)])
     meter.open_up(-cost)
     meter.begin(cost, clock.at)
     await store.give_back(["late"])
