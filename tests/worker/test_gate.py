@@ -318,3 +318,28 @@ async def test_code_that_asks_for_permits_begins_within_the_guard_or_is_decided_
     assert len(begins) == 10
     assert worst_window(begins, 200_000) <= 3
     assert (await real_store.usage("api", None)).open == 0
+
+
+@pytest.mark.parametrize("limits", [[], [Rate(50, per="60s", guard="5ms")]], ids=["free", "limited"])
+@pytest.mark.parametrize("plain", [False, True])
+async def test_a_timeout_counts_from_where_the_handler_begins(real_store, limits, plain):
+    queue = Queue("line", store=real_store, limits=limits)
+    for _ in range(3):
+        await queue.add("blocks")
+    quick = await queue.add("quick", None, timeout="100ms")
+
+    async def handler(job) -> Any:
+        if job.task == "blocks":
+            time.sleep(0.15)  # the fault under test: a handler that holds up all others
+        return None
+
+    def in_thread(job) -> None:
+        if job.task == "blocks":
+            time.sleep(0.01)
+
+    worker = Worker("line", in_thread if plain else handler, store=real_store, concurrency=4)
+    await asyncio.wait_for(worker.run(until_empty=True), 30)
+
+    found = await queue.get(quick.id)
+    assert found is not None
+    assert (str(found.state), found.error) == ("completed", None)

@@ -162,8 +162,6 @@ class Slots:
         self._runs[run] = None
         for job in jobs:
             self._leases[job.record.id] = (run, job.record.fence)
-        if run.timeout is not None:
-            heappush(self._deadlines, (clock.now() + run.timeout, id(run), run))
         clock.handler_begins()
         if not self._is_watched(run):
             self._log_starts(run)
@@ -172,6 +170,8 @@ class Slots:
     async def _run(self, run: Run) -> None:
         """Run to the end, whatever the end is; only then the slot is free."""
         run.began = True
+        if not self._is_watched(run):
+            self._time_out(run)
         end: RunEnd = HandedBack()
         interrupt: KeyboardInterrupt | None = None
         if run.stopped_by is None:
@@ -242,6 +242,7 @@ class Slots:
 
     def _began(self, run: Run, at: Micros) -> None:
         """The handler has begun, at this instant of `since_boot`; called in the loop, wherever it runs."""
+        self._time_out(run)
         if run.passage is not None:
             self.gate.began(run.passage, at)
         if self._pace.counts_beginnings:
@@ -250,6 +251,12 @@ class Slots:
             # From now on it is known when the worker's own limiter opens.
             self.wake()
         self._log_starts(run)
+
+    def _time_out(self, run: Run) -> None:
+        """A timeout counts from where the handler begins: one that waits for its turn in a busy loop has not run."""
+        if run.timeout is not None:
+            heappush(self._deadlines, (self._store.clock.now() + run.timeout, id(run), run))
+            self.wake()
 
     def _log_starts(self, run: Run) -> None:
         if logs_starts():
