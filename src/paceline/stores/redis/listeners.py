@@ -243,7 +243,7 @@ class Ears:
             while True:
                 try:
                     wire = self._wire = await self._client.connect(None)
-                    await asyncio.wait_for(wire.request(b"PING"), self._client.timeout)
+                    await self._answer(wire, b"PING")
                     self._client.outage.ends()
                     if self.has_news:
                         await self.say()
@@ -271,13 +271,18 @@ class Ears:
             if self._wire is not None:
                 self._wire.close()
 
+    async def _answer(self, wire: Wire, *words: bytes) -> Any:
+        """Ask for what the server knows at once. (`asyncio.wait_for` forgets a cancellation that meets the answer.)"""
+        async with asyncio.timeout(self._client.timeout):
+            return await wire.request(*words)
+
     async def _look_for_lost_words(self, wire: Wire, born: int | None) -> None:
         """Workers and limiters look for themselves now and then; for who waits for a job this is the bound."""
         if self._loop.time() - self._renewed_at > RENEW:
             self._renewed_at = self._loop.time()
             await self._run("sleep", {"waker": self.waker, "queues": [], "workers": []})
         if self._waiters:
-            head = head_of(await asyncio.wait_for(wire.request(b"GET", self._client.head), self._client.timeout))
+            head = head_of(await self._answer(wire, b"GET", self._client.head))
             if head.born != born:
                 await self._begin_anew(born)
             else:
