@@ -452,12 +452,12 @@ create function paceline.head_if_first(p_job paceline.job) returns paceline.head
 declare
     h paceline.head;
 begin
-    -- A queue that is not locked may change under our eyes: its own claims decide.
+    -- A queue that is not locked may change under our eyes: its own claims decide. What came to it is not filed yet, so its
+    -- lanes' heads are looked for among all that wait.
     select l.id, l.queue, k.id, l.grp, g.name, k.shared, k.grouped, w.priority, w.place, w.again into h
         from paceline.task t, paceline.grp g,
             lateral paceline.lane_of(g.lanes[array_position(g.classes, t.class)]) as l, paceline.class k,
-            lateral (select * from paceline.wait o where o.lane = l.id
-                and (o.priority, o.place) >= (l.head_priority, l.head_place) order by o.priority, o.place limit 1) as w
+            lateral (select * from paceline.wait o where o.lane = l.id order by o.priority, o.place limit 1) as w
         where t.queue = p_job.queue and t.name = p_job.task and g.queue = p_job.queue
             and g.name = coalesce(p_job.grp, '') and k.id = t.class
             and w.place = p_job.place;
