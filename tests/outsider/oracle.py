@@ -46,15 +46,20 @@ class Evidence:
     @cached_property
     def claimed(self) -> dict[str, list[Start]]:
         """The starts as their claims stamped them: gaps, pauses and holds were decided there."""
+        # A job that was handed back before its handler began stands where that was written; its claim is not known.
         moved = {
-            queue: [msgspec.structs.replace(start, at=self.claimed_at[start.job_id, start.at]) for start in starts]
+            queue: [
+                msgspec.structs.replace(start, at=claimed)
+                for start in starts
+                if (claimed := self.claimed_at.get((start.job_id, start.at))) is not None
+            ]
             for queue, starts in self.starts.items()
         }
         return {queue: sorted(starts, key=lambda start: start.at) for queue, starts in moved.items()}
 
     @cached_property
     def claimed_at(self) -> dict[tuple[str, datetime], datetime]:
-        """When each start was claimed: a late handler has moved it forward, one that never began has moved nothing."""
+        """When each start whose handler began was claimed: a late handler has moved it forward."""
         stamps = defaultdict(list)
         for note in self.of("begin"):
             stamps[note["job"]].append(note["started_at"])
@@ -63,7 +68,10 @@ class Evidence:
         for start in sorted(every, key=lambda start: start.at):
             at = start.at.timestamp()
             own = [stamp for stamp in stamps[start.job_id] if before[start.job_id] < stamp < at + MICRO]
-            found[start.job_id, start.at] = datetime.fromtimestamp(max(own), UTC) if own else start.at
+            if own:
+                found[start.job_id, start.at] = datetime.fromtimestamp(max(own), UTC)
+            elif not stamps[start.job_id]:
+                found[start.job_id, start.at] = start.at
             before[start.job_id] = at + MICRO
         return found
 
@@ -182,7 +190,7 @@ def _check_windows(
 ) -> Iterator[str]:
     """Rates, where limits count starts. One that was claimed under other numbers is decided by those."""
     times = [
-        (start.at.timestamp(), _cost(start, limit.name), claimed_at[start.job_id, start.at].timestamp())
+        (start.at.timestamp(), _cost(start, limit.name), claimed_at.get((start.job_id, start.at), start.at).timestamp())
         for start in starts
     ]
     counted = [each for each in times if each[2] >= phase.counted_from + BLUR]
