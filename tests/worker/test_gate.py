@@ -238,6 +238,23 @@ async def test_a_long_handler_that_began_late_is_open_no_more(real_store, slow_c
         over.set()
 
 
+async def test_a_beginning_that_cannot_be_reported_holds_up_no_end(real_store, monkeypatch):
+    async def broken(said):
+        raise RuntimeError("not an error of a store")
+
+    since_boot = run.since_boot
+    monkeypatch.setattr(run, "since_boot", lambda: since_boot() + 10_000_000)
+    monkeypatch.setattr(real_store, "begun", broken)
+    queue = Queue("line", store=real_store, limits=[Rate(5, per="60s", guard="5s")])
+    await queue.add_many([("work", None)] * 3)
+
+    async def nothing(job) -> None: ...
+
+    await asyncio.wait_for(Worker("line", nothing, store=real_store, concurrency=3).run(until_empty=True), 30)
+
+    assert (await queue.counts())["completed"] == 3
+
+
 async def test_late_starts_of_one_claim_are_decided_in_one_step(real_store, slow_claims, monkeypatch):
     decide, asked = real_store.decide_again, []
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 from paceline.clock import NEVER, SECOND, Micros, since_boot
-from paceline.errors import StoreError
 from paceline.job import Job
 from paceline.lifecycle.lags import Lags
 from paceline.stores.interface import Begun, Decided, Lease, Store
@@ -149,7 +148,8 @@ class Gate:
                 try:
                     now = since_boot()
                     await self._store.begun([said for passage in begun for said in passage.begun(now)])
-                except StoreError as error:
+                except Exception as error:
+                    # Whatever it was: runs wait for this before their ends are written.
                     log.info("handlers that began late could not be reported yet: %s", error)
                     # Open starts count until they are reported, or until their ends are written.
                     self._begun += [passage for passage in begun if passage.opened]
