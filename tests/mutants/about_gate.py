@@ -132,14 +132,14 @@ RULES = [
     Rule(
         "the log of starts shows where a handler began",
         (BEGAN,),
-        python=steps("begun", "        state.line(holder.job.queue).move_start(holder, at)\n", "        pass\n"),
+        python=steps("begun", "        state.queue(holder.job.queue).move_start(holder, at)\n", "        pass\n"),
         sql=sql("begun", "        perform paceline.move_starts(p_seqs, v_begins);\n", ""),
         lua=lua("late", "    call('RPUSH', starts_of(holder), runs.start_record(holder, at))\n", ""),
     ),
     Rule(
         "a start that did not happen is not in the log of starts",
         (HELD,),
-        python=steps("gate", "    state.line(row.job.queue).drop_start(row)\n", ""),
+        python=steps("gate", "    state.queue(row.job.queue).drop_start(row)\n", ""),
         sql=sql("gate", "                perform paceline.move_starts(array[v_lease.seq], null);\n", ""),
         lua=lua("late", "  local keys = known_keys(row)\n  drop_start(row)\n", "  local keys = known_keys(row)\n"),
     ),

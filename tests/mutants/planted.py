@@ -14,7 +14,7 @@ from paceline.limits.rate import Rate, Window
 from paceline.limits.spacing import EvenlySpaced
 from paceline.stores.interface import Outcome
 from paceline.stores.memory import store
-from paceline.stores.steps import claim, filing, finish, insert, limits, line
+from paceline.stores.steps import claim, filing, finish, insert, limits, queue_state
 from paceline.stores.steps.lanes import LaneClass
 from paceline.stores.steps.state import State
 
@@ -169,7 +169,7 @@ def group_joins_at_the_current_turn() -> None:
 
 @mutant
 def time_spent_blocked_is_credit() -> None:
-    line.after_start = lambda own, virtual_time, cost=1, weight=1: own + cost * turns.ONE // weight
+    queue_state.after_start = lambda own, virtual_time, cost=1, weight=1: own + cost * turns.ONE // weight
 
 
 @mutant
@@ -183,7 +183,7 @@ def closed_class_hides_the_others() -> None:
 
         return chosen
 
-    wrapped(line.Line, "choose", choosing)
+    wrapped(queue_state.QueueState, "choose", choosing)
 
 
 @mutant
@@ -199,7 +199,7 @@ def lease_taken_back_too_early() -> None:
 
 @mutant
 def clock_that_goes_back() -> None:
-    State.now = lambda self: self.clock.now()  # type: ignore[method-assign]
+    State.now = lambda self: self._clock_now()  # type: ignore[method-assign]
 
 
 @mutant

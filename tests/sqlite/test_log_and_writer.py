@@ -179,8 +179,8 @@ async def test_a_step_that_is_refused_does_not_fail_its_neighbours(store):
 
 
 async def test_a_step_that_breaks_does_not_fail_its_neighbours_and_leaves_nothing(store):
-    def breaks(state: Any) -> None:
-        state.line("half made")
+    def breaks(unit: Any) -> None:
+        unit.state.queue("half made")
         raise ZeroDivisionError("a fault")
 
     queue = Queue("line", store=store)

@@ -538,7 +538,7 @@ async def test_an_ear_that_is_too_full_is_not_taken_for_dead(opener, store):
         address = f"{store.path}-deaf.ear"
         deaf.bind(address)
         store._writer._db.execute("INSERT INTO paceline_ear VALUES (?, 1, 0)", (address,))
-        store.state.forget()
+        store._unit.forget()
         queue = Queue("line", store=store)
         for number in range(50):
             await asyncio.wait_for(queue.add("work", number), 5)

@@ -25,7 +25,7 @@ class Window:
     Whatever is older than the last `max` is folded into `base` and `lost_at` (the youngest start that was folded).
     """
 
-    __slots__ = ("ats", "base", "cums", "first", "lost_at", "total")
+    __slots__ = ("ats", "base", "cums", "edits", "first", "lost_at", "total")
 
     def __init__(self) -> None:
         self.ats: list[Micros] = []
@@ -35,6 +35,8 @@ class Window:
         self.total = 0
         self.base = 0
         self.lost_at: Micros = 0
+        self.edits = 0
+        """Grows when entries changed other than by one more at the end, or by folding the oldest."""
 
 
 def guard_of(kind: Kind, least_guard: Micros) -> Micros:
@@ -156,6 +158,7 @@ class Rate(Combines):
         for later in range(place, len(cums)):
             cums[later] -= taken
         state.total -= taken
+        state.edits += 1
         state.first = 0
         if cums[place] == before:
             del state.ats[place], cums[place]
@@ -168,6 +171,7 @@ class Rate(Combines):
             self.charge(state, cost, at)
             return
         state.total += cost
+        state.edits += 1
         state.first = 0
         if state.base and at <= state.lost_at:
             # As old as what is not known one by one.

@@ -14,6 +14,7 @@ class Scopes:
     def __init__(self, limits: Iterable[Limit]) -> None:
         self._by_task: dict[str, list[Limit]] = {}
         self._of_all_tasks: list[Limit] = []
+        self._met: dict[tuple[str, str], tuple[Limit, ...]] = {}
         for limit in limits:
             if limit.tasks is None:
                 self._of_all_tasks.append(limit)
@@ -23,6 +24,9 @@ class Scopes:
 
     def meeting(self, queue: str, task: str) -> tuple[Limit, ...]:
         """The limits that jobs of this task in this queue meet, in order of their names."""
-        named = self._by_task.get(task, [])
-        met = [limit for limit in (*named, *self._of_all_tasks) if limit.meets(queue, task)]
-        return tuple(sorted(met, key=attrgetter("name")))
+        met = self._met.get((queue, task))
+        if met is None:
+            named = self._by_task.get(task, [])
+            found = [limit for limit in (*named, *self._of_all_tasks) if limit.meets(queue, task)]
+            met = self._met[queue, task] = tuple(sorted(found, key=attrgetter("name")))
+        return met

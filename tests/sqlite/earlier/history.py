@@ -9,10 +9,11 @@ import asyncio
 import sys
 from typing import Any
 
+from tests.clocks import HandClock
+
 from paceline.job import Move, NewJob
 from paceline.limits import Concurrency, Delay, Limit, Rate
 from paceline.stores.interface import Ask, Finish, Hold, Note, Outcome, Override, Target, WorkerRecord
-from tests.clocks import HandClock
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -20,7 +21,7 @@ HOUR = 60 * MINUTE
 
 
 async def earlier(store: Any, clock: Any) -> None:
-    """Jobs in every state, groups, limits, overrides, pauses, holds, a reservation, permits and leases that are over."""
+    """Jobs in every state, groups, limits, overrides, pauses, holds, a reservation, permits and leases."""
     await store.set_limits(
         [
             Limit("api", Rate(6, per="10s") & Concurrency(4)),
@@ -64,7 +65,11 @@ async def _add(store: Any) -> None:
     jobs += [NewJob(f"d{n}", "line", "work", b"", "b", delay=(n + 1) * 4 * SECOND) for n in range(4)]
     jobs += [NewJob("big", "other", "work", b"", "z", cost={"api": 5}), NewJob("p1", "line", "paused", b"", "a")]
     jobs += [NewJob("u1", "line", "work", b"", "c", unique="one", unique_ttl=HOUR, attempts=3, keep=HOUR)]
-    jobs += [NewJob("cancel-me", "closed", "work", b""), NewJob("h1", "line", "held", b"", "h"), NewJob("c1", "closed", "work")]
+    jobs += [
+        NewJob("cancel-me", "closed", "work", b""),
+        NewJob("h1", "line", "held", b"", "h"),
+        NewJob("c1", "closed", "work"),
+    ]
     await store.insert(jobs)
 
 

@@ -13,6 +13,7 @@ from paceline.forks import reset_when_forked
 from paceline.job import NewJob
 from paceline.stores.interface import About, Inserted, StartRecord
 from paceline.stores.steps import read
+from paceline.stores.steps.sleepers import Sleepers
 from paceline.stores.steps.state import State
 from paceline.stores.steps.store import StepStore
 from paceline.text import show
@@ -32,9 +33,9 @@ class MemoryStore(StepStore):
         self.clock = clock or SystemClock()
         self.namespace = namespace
         self.max_payload = max_payload
-        self.state = State(self.clock)
+        self.sleepers = Sleepers()
+        self.state = State(self.clock.now, self.sleepers)
         self.state.registry.least_guard = self.least_guard
-        self.sleepers = self.state.sleepers
         self._lock = threading.RLock()
         reset_when_forked(self)
 

@@ -7,15 +7,15 @@ import sqlite3
 from paceline.stores.address import version_numbers
 from paceline.stores.interface import About
 from paceline.stores.sqlite.schema import VERSION
-from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.sqlite.unit import Unit
 
 LOG_RESET_FIXED = ((3, 44, 6), (3, 50, 7), (3, 51, 3))
 """Before these, two who fold the log while a third writes can, very rarely, damage the file: SQLite's WAL-reset bug."""
 
 
-def about(state: SqliteState) -> About:
+def about(unit: Unit) -> About:
     """The library's version, the file's settings and size."""
-    db = state.db
+    db = unit.db
     pages, size, journal, synchronous = (
         db.execute(f"pragma {name}").fetchone()[0]
         for name in ("page_count", "page_size", "journal_mode", "synchronous")

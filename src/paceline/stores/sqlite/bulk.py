@@ -8,13 +8,25 @@ from typing import TYPE_CHECKING, Any
 from paceline.clock import Micros
 from paceline.errors import MoveNotAllowed
 from paceline.job import ACTIVE, DELAYED, MOVES, WAITING, JobState, Move
-from paceline.stores.sqlite.state import SqliteState
+from paceline.limits.turns import joins_at
+from paceline.stores.sqlite.needs import moved
+from paceline.stores.sqlite.reading import numbers_of
+from paceline.stores.sqlite.statements import statements
+from paceline.stores.sqlite.unit import Unit
 from paceline.stores.steps import manage
+from paceline.stores.steps.rows import Row
+from paceline.stores.steps.state import State
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.store import SqliteStore
 
 AT_ONCE = 2_000
+PRUNED = 5_000
+"""So many finished jobs are removed at once."""
+METERS_PRUNED = 1_000
+JOBS = statements("jobs")
+LANES = statements("lanes")
+LIMITS = statements("limits")
 
 
 async def move_all(store: SqliteStore, queue: str, state: JobState, move: Move) -> int:
@@ -38,41 +50,67 @@ async def clean(store: SqliteStore, queue: str, state: JobState, older_than: Mic
 
 async def obliterate(store: SqliteStore, queue: str, force: bool) -> int:
     """Remove the queue; what has finished or not started goes first, the rest in one step."""
-    await store._look(_refuse_active, queue, force)
+    if not force and (await store.counts(queue))[ACTIVE]:
+        # Refused before anything was removed.
+        return await store._change(manage.obliterate, queue, force)
     removed = await drain(store, queue)
     for state in (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED):
         removed += await clean(store, queue, state, -1)
     return removed + await store._change(manage.obliterate, queue, force)
 
 
+async def prune(store: SqliteStore) -> int:
+    """Remove finished jobs after their `keep`, old starts, and what idle groups and limits left behind."""
+    removed = 0
+    while True:
+        some = await store._write(_prune)
+        removed += some
+        if some < PRUNED:
+            return removed
+
+
 async def _in_parts(
     store: SqliteStore, queue: str, states: Sequence[JobState], step: Callable[..., int], *args: Any
 ) -> int:
-    numbers = await store._look(_numbers, queue, states)
+    numbers = await store._read(numbers_of, queue, states)
     done = 0
     for first in range(0, len(numbers), AT_ONCE):
-        done += await store._change(_part, numbers[first : first + AT_ONCE], step, args)
+        done += await store._write(_part, numbers[first : first + AT_ONCE], step, args)
     return done
 
 
-def _numbers(state: SqliteState, queue: str, states: Sequence[JobState]) -> list[int]:
-    line, now = state.lines.get(queue), state.now()
-    return [] if line is None else [number for seen in states for number in state.numbers_of(line, seen, now)]
+def _part(unit: Unit, numbers: list[int], step: Callable[..., int], args: tuple[Any, ...]) -> int:
+    rows: list[Row] = []
+
+    def load() -> None:
+        rows.extend(unit.loader.rows_numbered(numbers))
+        moved(unit, rows)
+
+    return unit.run_with(load, lambda state: step(state, rows, *args))
 
 
-def _part(state: SqliteState, numbers: list[int], step: Callable[..., int], args: tuple[Any, ...]) -> int:
-    return step(state, state.rows_by_number(numbers), *args)
-
-
-def _drain(state: SqliteState, rows: Any, queue: str) -> int:
+def _drain(state: State, rows: list[Row], queue: str) -> int:
     return manage.drain_rows(state, queue, rows)
 
 
-def _clean(state: SqliteState, rows: Any, queue: str, wanted: JobState, older_than: Micros) -> int:
+def _clean(state: State, rows: list[Row], queue: str, wanted: JobState, older_than: Micros) -> int:
     return manage.clean_rows(state, queue, rows, wanted, older_than)
 
 
-def _refuse_active(state: SqliteState, queue: str, force: bool) -> None:
-    line = state.lines.get(queue)
-    if line is not None and not force:
-        manage.refuse_active(line)
+def _prune(unit: Unit) -> int:
+    now = unit.now()
+    found = unit.db.execute(JOBS["kept_too_long"], (unit.space, now, PRUNED)).fetchall()
+    removed = _part(unit, [n for (n,) in found], lambda state, rows: manage.remove_rows(state, rows), ())
+    queues = unit.lanes.all_queues()
+    oldest = now - unit.state.registry.longest_window()
+    unit.flush()
+    for queue in queues:
+        number = unit.numbers[queue]
+        values = {"queue": number, "before": oldest, "keep": manage.STARTS_KEPT}
+        unit.db.execute(JOBS["forget_starts"], values)
+        unit.db.execute(LANES["forget_groups"], (number, joins_at(0, queue.virtual_time)))
+    idle = unit.db.execute(LIMITS["idle"], {"space": unit.space, "now": now, "most": METERS_PRUNED}).fetchall()
+    unit.db.executemany(LIMITS["drop_spent"], idle)
+    unit.db.executemany(LIMITS["drop"], idle)
+    unit.outdated = unit.written = True
+    return removed

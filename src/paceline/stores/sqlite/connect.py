@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 from paceline.errors import ConfigError, PacelineError, StoreError, StoreUnavailable
@@ -20,6 +20,17 @@ OLDEST = (3, 38, 0)
 DURABILITY = {"full": "FULL", "normal": "NORMAL"}
 NETWORK = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"})
 """File systems of which write-ahead logs must not be shared between machines."""
+
+
+class Database(Protocol):
+    """A connection as the store uses it: its own, or one of a caller."""
+
+    @property
+    def in_transaction(self) -> bool: ...
+
+    def execute(self, sql: str, values: Any = (), /) -> Any: ...
+
+    def executemany(self, sql: str, rows: Any, /) -> Any: ...
 
 
 def path_of(url: str) -> Path:

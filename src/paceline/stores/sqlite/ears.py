@@ -18,12 +18,12 @@ from uuid import uuid4
 
 import msgspec
 
-from paceline.errors import StoreError
-from paceline.job import FINISHED
+from paceline.errors import JobNotFound, StoreError
 from paceline.stores.sqlite.connect import connect
 from paceline.stores.sqlite.news import Message, News, hear
-from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.sqlite.reading import outcome
 from paceline.stores.sqlite.statements import statements
+from paceline.stores.sqlite.unit import Unit
 from paceline.stores.sqlite.writer import GONE, Writer, identity
 from paceline.stores.steps.sleepers import Sleepers
 
@@ -38,9 +38,9 @@ SPACE = statements("space")
 class Ears:
     """The socket of this process, the thread that hears it, and the way to those of others."""
 
-    def __init__(self, path: Path, state: SqliteState, writer: Writer, sleepers: Sleepers) -> None:
+    def __init__(self, path: Path, unit: Unit, writer: Writer, sleepers: Sleepers) -> None:
         self._path = path
-        self._state = state
+        self._unit = unit
         self._writer = writer
         self._sleepers = sleepers
         self._mouth: socket.socket | None = None
@@ -85,14 +85,14 @@ class Ears:
                 self._waits |= waits
                 self._writer.post(self._add, self._address, self._waits, writes=True)
 
-    def _add(self, state: SqliteState, address: str, waits: bool) -> None:
-        self.heard = max(self.heard, state.news_number)
+    def _add(self, unit: Unit, address: str, waits: bool) -> None:
+        self.heard = max(self.heard, unit.news_number)
         self._added = address
         if address:
-            state.db.execute(SPACE["add_ear"], (address, state.space, waits))
-            state.ears_version += 1
-            state.sleepers.ears[address] = int(waits)
-            state.outdated = True
+            unit.db.execute(SPACE["add_ear"], (address, unit.space, waits))
+            unit.ears_version += 1
+            unit.news.ears[address] = int(waits)
+            unit.written = True
 
     def _listen(self) -> None:
         if not hasattr(socket, "AF_UNIX"):
@@ -161,7 +161,7 @@ class Ears:
     def _look(self, look: Look) -> None:
         """Whether something happened that nobody told of: a caller's own transaction, a lost message, another file."""
         with self._looking:
-            found = look.found(self._state.space, self._address)
+            found = look.found(self._unit.space, self._address)
         if not found.replaced and found.news > self.heard:
             # It may be this process's own, written but not yet told.
             self._writer.settle()
@@ -321,19 +321,20 @@ class Look:
             self._db = None
 
 
-def _drop_ear(state: SqliteState, address: str) -> None:
-    state.db.execute(SPACE["drop_ear"], (address,))
-    state.ears_version += 1
-    state.sleepers.ears.pop(address, None)
-    state.outdated = True
+def _drop_ear(unit: Unit, address: str) -> None:
+    unit.db.execute(SPACE["drop_ear"], (address,))
+    unit.ears_version += 1
+    unit.news.ears.pop(address, None)
+    unit.written = True
 
 
-def _look_for_ends(state: SqliteState, sleepers: Sleepers, ids: list[str]) -> None:
+def _look_for_ends(unit: Unit, sleepers: Sleepers, ids: list[str]) -> None:
     """Jobs that somebody here waits for have ended elsewhere."""
-    now = state.now()
     for job_id in ids:
-        row = state.rows.get(job_id)
-        if row is None:
+        try:
+            _, record = outcome(unit, job_id)
+        except JobNotFound:
             sleepers.removed(job_id)
-        elif row.state in FINISHED:
-            sleepers.finished(job_id, row.record(now))
+        else:
+            if record is not None:
+                sleepers.finished(job_id, record)

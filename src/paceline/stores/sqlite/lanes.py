@@ -1,258 +1,256 @@
-"""Lanes, groups and classes of a file: the next few of each are in memory, the rest where it is."""
+"""Queues, groups and lanes of a file: loaded for a step, and further ones when a claim asks for more."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from paceline.clock import NEVER, Micros
-from paceline.limits import Limit
-from paceline.stores.sqlite.heap import LOWEST, Key, PagedHeap
+from paceline.clock import Micros
+from paceline.job import JobState, NewJob
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.steps.lanes import BLOCKED, READY, Group, Lane, LaneClass, LaneState
-from paceline.stores.steps.registry import Registry
-from paceline.stores.steps.rows import Row
+from paceline.stores.steps.lanes import BLOCKED, LOWEST, READY, Group, Keys, Lane, LaneClass, LaneState
+from paceline.stores.steps.queue_state import QueueState
+from paceline.stores.steps.registry import LaneMeter
 
 if TYPE_CHECKING:
-    from paceline.stores.sqlite.line import SqliteLine
+    from paceline.stores.sqlite.unit import Unit
 
 SQL = statements("lanes")
 STATES = {state.value: state for state in LaneState}
+BLOCKED_PAGE = 64
+"""Lanes often open together: once one did, so many are read at once."""
 
 
-class SqliteGroup(Group):
-    """A group with its row; all its lanes are known."""
+class Lanes:
+    """Brings queues, groups and lanes to hand; a step that needs more lanes than were foreseen asks for them."""
 
-    __slots__ = ("line", "marked", "number", "stored")
+    def __init__(self, unit: Unit) -> None:
+        self.unit = unit
+        self.page = 4
+        """How many lanes and jobs are read at once: as many as the claim wants to start."""
+        self._jobs_page: dict[LaneClass, int] = {}
+        self._blocked_from: dict[LaneClass, int] = {}
 
-    def __init__(self, line: SqliteLine, id: str | None, number: int) -> None:
-        super().__init__(id)
-        self.line = line
-        self.number = number
-        self.stored = False
-        self.marked = False
+    def queue(self, name: str) -> QueueState | None:
+        """A queue with its classes; None when there is none."""
+        found = self.unit.state.queues.get(name)
+        if found is None:
+            row = self.unit.db.execute(SQL["queue"], (self.unit.space, name)).fetchone()
+            if row is not None:
+                found = self._take_queue(name, *row)
+        return found
 
-    def take_turn(self, turn: int, filed: int) -> None:
-        super().take_turn(turn, filed)
-        self.mark()
+    def queues(self, names: Iterable[str]) -> list[QueueState]:
+        """Those of some queues that exist."""
+        return [queue for queue in map(self.queue, names) if queue is not None]
 
-    def mark(self) -> None:
-        """Write this group at the end of the transaction."""
-        if not self.marked:
-            self.marked = True
-            self.line.state.dirty.groups.append(self)
+    def all_queues(self) -> list[QueueState]:
+        """Every queue of the namespace, those too that only this step knows."""
+        names = [name for (name,) in self.unit.db.execute(SQL["queue_names"], (self.unit.space,)).fetchall()]
+        return self.queues(dict.fromkeys([*names, *self.unit.state.queues]))
 
-    def row(self) -> tuple[Any, ...]:
-        turn, filed = self.ticket
-        return self.number, self.line.number, self.id or "", turn, filed, self.waiting, self.size
+    def _take_queue(
+        self, name: str, number: int, virtual_time: int, filings: int, counts: str, settings: str
+    ) -> QueueState:
+        unit, registry = self.unit, self.unit.state.registry
+        queue = QueueState(name, registry)
+        queue.virtual_time, queue.filings = virtual_time, filings
+        numbers = json.loads(counts)
+        queue.counts.update({JobState(state): number for state, number in numbers.get("states", {}).items()})
+        found = json.loads(settings)
+        if found:
+            queue.paused = found["paused"]
+            queue.paused_tasks, queue.paused_groups = set(found["tasks"]), set(found["groups"])
+            queue.tasksets = {frozenset(tasks): number for tasks, number in found["tasksets"]}
+        rows = [(n, json.loads(tasks)) for n, tasks in unit.db.execute(SQL["classes"], (number,)).fetchall()]
+        self.shared_meters(name, [task for _, tasks in rows for task in tasks])
+        waiting = numbers.get("classes", {})
+        for n, tasks in rows:
+            signature, limits = queue.signature(tasks[0])
+            cls = LaneClass(signature, limits, registry)
+            cls.tasks, cls.waiting = set(tasks), waiting.get(str(n), 0)
+            self.keep_elsewhere(cls)
+            unit.numbers[cls] = n
+            unit.classes[n] = cls
+            # Two classes that rules have just made alike are put together by whoever changed the rules.
+            queue.classes[signature if signature not in queue.classes else (*signature, n)] = cls
+            queue.class_of_task.update(dict.fromkeys(tasks, cls))
+        unit.state.queues[name] = queue
+        unit.took_queue(queue, number)
+        return queue
 
+    def keep_elsewhere(self, cls: LaneClass) -> None:
+        """None of the lanes of a class is at hand."""
+        cls.source = self
+        cls.ready_edge = LOWEST if cls.waiting else None
+        cls.blocked_edge = -1 if cls.waiting else None
 
-class SqliteLane(Lane):
-    """A lane of which the first jobs are in memory."""
+    def shared_meters(self, queue: str, tasks: Iterable[str]) -> None:
+        """The meters that every job of these tasks meets."""
+        meeting = self.unit.state.registry.meeting
+        met = [limit for task in dict.fromkeys(tasks) for limit in meeting(queue, task)]
+        self.unit.meters.load((limit.name, None) for limit in met if limit.by is None)
 
-    __slots__ = ("_state", "ahead", "marked", "number", "stored")
+    def group_meters(self, queue: str, jobs: Iterable[NewJob]) -> None:
+        """The meters of their groups that these jobs meet."""
+        meeting = self.unit.state.registry.meeting
+        asked = dict.fromkeys((job.task, job.group) for job in jobs if job.group is not None)
+        met = [(limit, group) for task, group in asked for limit in meeting(queue, task) if limit.by == "group"]
+        if met:
+            self.unit.meters.load((limit.name, group) for limit, group in met)
 
-    cls: SqliteClass
-    group: SqliteGroup
+    def groups(self, queue: QueueState, names: Iterable[str | None]) -> None:
+        """Groups by name, each with all its lanes."""
+        number = self.unit.numbers.get(queue)
+        wanted = [name or "" for name in dict.fromkeys(names) if name not in queue.groups]
+        if number is not None and wanted:
+            if len(wanted) == 1:
+                rows = self.unit.db.execute(SQL["group"], (wanted[0], number)).fetchall()
+            else:
+                rows = self.unit.db.execute(SQL["groups_named"], (json.dumps(wanted), number)).fetchall()
+            self._take_groups(queue, rows)
 
-    def __init__(self, cls: SqliteClass, group: SqliteGroup, number: int, *, stored: bool) -> None:
-        self.marked = True
-        super().__init__(cls, group)
-        self.number = number
-        self.stored = stored
-        self.ahead: PagedHeap[Row] = PagedHeap(self._read, self._is_here, complete=not stored)
-        self.marked = False
+    def groups_numbered(self, queue: QueueState, numbers: Iterable[int]) -> None:
+        """Groups by their numbers, each with all its lanes."""
+        taken = self.unit.groups
+        wanted = [number for number in dict.fromkeys(numbers) if number not in taken]
+        if wanted:
+            self._take_groups(queue, self.unit.db.execute(SQL["groups"], (json.dumps(wanted),)).fetchall())
 
-    @property
-    def state(self) -> LaneState:
-        return self._state
+    def _take_groups(self, queue: QueueState, rows: list[tuple[Any, ...]]) -> list[Lane]:
+        unit, registry = self.unit, self.unit.state.registry
+        # One that was dropped in this step is in the file until the step is written.
+        rows = [row for row in rows if row[0] not in unit.groups]
+        keys = [
+            (limit.name, row[1])
+            for row in rows
+            if row[1] and row[7] is not None
+            for limit in unit.classes[row[7]].group_limits
+        ]
+        if keys:
+            unit.meters.load(keys)
+        lanes: list[Lane] = []
+        for number, name, turn, filed, waiting, size, lane_number, class_number, state, until, jobs in rows:
+            group = unit.groups.get(number)
+            if group is None:
+                group = queue.groups[name or None] = Group(name or None)
+                group.take_turn(turn, filed)
+                group.waiting, group.size = waiting, size
+                unit.took_group(queue, group, number)
+            if lane_number is not None:
+                cls = unit.classes[class_number]
+                lane = cls.lanes[group.id] = group.lanes[cls] = Lane(cls, group)
+                if all(limit.name in registry.limits for limit in cls.group_limits):
+                    # A class of a limit that is being dropped is about to be split.
+                    lane.meet(registry)
+                lane.state, lane.until, lane.waiting = STATES[state], until, jobs
+                lane.edge = LOWEST if jobs else None
+                if jobs and lane.state is READY:
+                    lane.make_ready()
+                elif jobs and lane.state is BLOCKED:
+                    cls.push_blocked(until, lane)
+                unit.took_lane(lane, lane_number)
+                lanes.append(lane)
+        return lanes
 
-    @state.setter
-    def state(self, value: LaneState) -> None:
-        self._state = value
-        if not self.marked:
-            self.mark()
+    def lanes_under(self, meters: Iterable[LaneMeter]) -> None:
+        """Every lane under these keys, in whatever queue: those of the groups they are about."""
+        complete = self.unit.meters.complete
+        wanted = [meter for meter in meters if meter.key[1] is not None and meter not in complete]
+        if wanted:
+            names = json.dumps(list(dict.fromkeys(meter.key[1] for meter in wanted)))
+            by_queue: dict[str, list[str]] = {}
+            for queue, group in self.unit.db.execute(SQL["of_groups"], (names, self.unit.space)).fetchall():
+                by_queue.setdefault(queue, []).append(group)
+            for name, groups in by_queue.items():
+                self.groups(self.known(name), groups)
+            complete.update(wanted)
 
-    def mark(self) -> None:
-        """Write this lane at the end of the transaction, or when lanes are read before."""
-        if not self.marked:
-            self.marked = True
-            self.cls.line.state.dirty.lanes.append(self)
+    def limit(self, name: str) -> None:
+        """Every meter of a limit, and every lane under them."""
+        self.lanes_under(self.unit.meters.load_limit(name))
 
-    def row(self) -> tuple[Any, ...]:
-        turn, filed = self.group.ticket
-        return self.number, self.cls.number, self.group.number, self._state.value, turn, filed, self.until, self.waiting
+    def expired(self, now: Micros) -> None:
+        """What an operator's numbers were about whose time is over: the step lifts them."""
+        registry = self.unit.state.registry
+        if now >= registry.next_expiry:
+            for (name, _), found in registry.overrides.items():
+                if found.expires_at is not None and found.expires_at <= now:
+                    self.limit(name)
 
-    def meet(self, registry: Registry) -> None:
-        # A lane that is read while limits are being dropped meets them once more when its class is done.
-        if all(limit.name in registry.limits for limit in self.cls.group_limits):
-            self.look_up_keys(registry)
+    def to_reclassify(self, queues: list[QueueState]) -> None:
+        """What putting tasks into other classes is about: every shared meter, and lanes that are shut."""
+        unit, registry = self.unit, self.unit.state.registry
+        unit.meters.load((limit.name, None) for limit in registry.limits.values() if limit.by is None)
+        for queue in queues:
+            for cls in queue.classes.values():
+                shut = unit.db.execute(SQL["shut"], {"class": unit.numbers[cls]}).fetchall()
+                self.groups_numbered(queue, [number for (number,) in shut])
+        names = {group for queue in queues for group in queue.groups if group is not None}
+        by_group = [limit.name for limit in registry.limits.values() if limit.by == "group"]
+        unit.meters.load((limit, group) for limit in by_group for group in names)
 
-    def retire(self) -> None:
-        del self.group.lanes[self.cls]
-        if self.stored:
-            self.cls.line.state.dirty.dropped_lanes.append(self.number)
-            self.stored = False
-        self.number = -1
+    def parked_under(self, keys: Keys) -> None:
+        """The lanes that wait for a finish under these keys."""
+        stored = self.unit.meters.stored
+        self.lanes_under(meter for meter, _ in keys if meter in stored and stored[meter].parked)
 
-    # its jobs
+    def known(self, name: str) -> QueueState:
+        found = self.queue(name)
+        assert found is not None, "it was found in the same transaction"
+        return found
 
-    def push(self, row: Row) -> bool:
-        key = (row.job.priority, row.order)
-        row.lane = self
-        row.entry = key
-        self.waiting += 1
-        self._mark_all()
-        self.cls.line.state.dirty.waits[self.number, *key] = row.n  # type: ignore[attr-defined]
-        near = self.ahead.push(key, row)
-        # Beyond what was read it may still be the first, if those have left: a lane that is shut until then must know.
-        return (near or self.waiting == 1 or self._state is BLOCKED) and self.head() is row
+    def more_lanes(self, cls: LaneClass) -> None:
+        edge = cls.ready_edge or LOWEST
+        rows = self.unit.db.execute(SQL["ready"], (self.unit.numbers[cls], *edge, self.page)).fetchall()
+        cls.ready_edge = (rows[-1][1], rows[-1][2]) if len(rows) == self.page else None
+        unread = self._unread(cls, rows)
+        self._jobs_page[cls] = -(-self.page // max(len(unread), 1))
+        if len(unread) > 1 and self._jobs_page[cls] == 1:
+            self._heads(unread)
 
-    def head(self) -> Row:
-        entries = self.ahead.entries
-        if entries:
-            key, _, row = entries[0]
-            if row.entry is key and row.lane is self:
-                return row
-        top = self.ahead.top()
-        assert top is not None, "only asked for lanes with waiting jobs"
-        return top[1]
+    def more_blocked(self, cls: LaneClass) -> None:
+        page = 1 if cls.blocked_edge == -1 else BLOCKED_PAGE
+        edge = (cls.blocked_edge, self._blocked_from.get(cls, -1))
+        rows = self.unit.db.execute(SQL["blocked"], (self.unit.numbers[cls], *edge, page)).fetchall()
+        cls.blocked_edge = rows[-1][1] if len(rows) == page else None
+        if rows:
+            self._blocked_from[cls] = rows[-1][0]
+        self._unread(cls, rows)
 
-    def remove(self, row: Row) -> None:
-        self.cls.line.state.dirty.waits[self.number, row.job.priority, row.order] = None
-        row.entry = row.lane = None
-        self.waiting -= 1
-        self._mark_all()
+    def _unread(self, cls: LaneClass, rows: list[tuple[Any, ...]]) -> list[Lane]:
+        """The lanes of some rows of a class of which no job was read yet; their groups come to hand."""
+        queue = self.unit.queue_of[cls]
+        self.groups_numbered(queue, [row[3] for row in rows])
+        groups = [self.unit.groups[row[3]] for row in rows]
+        lanes = [group.lanes[cls] for group in groups if cls in group.lanes]
+        others = self.unit.asked_queues
+        if len(others) > 1 and cls.group_limits:
+            for other in others:
+                if other is not queue:
+                    self.groups(other, [group.id for group in groups])
+        return [lane for lane in lanes if lane.edge == LOWEST]
 
-    def rows(self) -> list[Row]:
-        raise NotImplementedError("lanes of a file are moved by the file")
+    def _heads(self, lanes: list[Lane]) -> None:
+        """The first job of each of these lanes."""
+        by_number = {self.unit.numbers[lane]: lane for lane in lanes}
+        found = self.unit.db.execute(SQL["heads"], (json.dumps(list(by_number)),)).fetchall()
+        self.unit.loader.take_rows(columns[1:] for columns in found)
+        for columns in found:
+            lane = by_number[columns[0]]
+            self.unit.loader.place_found(lane, columns[1])
+            lane.edge = (columns[6], columns[7]) if lane.waiting > 1 else None
 
-    def _mark_all(self) -> None:
-        if not self.marked:
-            self.mark()
-        if not self.group.marked:
-            self.group.mark()
+    def more_jobs(self, lane: Lane) -> None:
+        page = self._jobs_page.get(lane.cls, self.page)
+        number = self.unit.numbers[lane]
+        found = self.unit.db.execute(SQL["waits"], (number, *(lane.edge or LOWEST), page)).fetchall()
+        self.unit.loader.take_rows(found)
+        for columns in found:
+            self.unit.loader.place_found(lane, columns[0])
+        lane.edge = (found[-1][5], found[-1][6]) if len(found) == page else None
 
-    def _is_here(self, key: Key, row: Row) -> bool:
-        return row.lane is self and bool(row.entry == key)
-
-    def _read(self, after: Key) -> tuple[list[tuple[Key, Row]], bool]:
-        state = self.cls.line.state
-        state.write_waits()
-        most = self.cls.line.page
-        found = state.db.execute(SQL["waits"], (self.number, *after, most)).fetchall()
-        return [self.take(columns) for columns in found], len(found) < most
-
-    def take(self, columns: tuple[Any, ...]) -> tuple[Key, Row]:
-        """A waiting job that was read, in its place."""
-        row = self.cls.line.state.take_row(columns[1:])
-        row.lane = self
-        row.entry = key = (row.job.priority, row.order)
-        return key, row
-
-    # its place in line
-
-    def make_ready(self) -> None:
-        self._state = READY
-        if not self.marked:
-            self.mark()
-        ticket = self.group.ticket
-        if self.pushed != ticket:
-            # Beyond what was read it has no entry: the file has it, as long as it is ready.
-            self.pushed = ticket if self.cls.waiting_line.push(ticket, self) else None
-
-    def file_until(self, until: Micros) -> None:
-        self.until = until
-        if until >= NEVER:
-            for meter in self.meters:
-                if not meter.parked:  # type: ignore[attr-defined]
-                    meter.parked = True  # type: ignore[attr-defined]
-        super().file_until(until)
-
-
-class LanesOfClass:
-    """The lanes of a class by group: each group knows its own."""
-
-    __slots__ = ("_cls",)
-
-    def __init__(self, cls: SqliteClass) -> None:
-        self._cls = cls
-
-    def get(self, group: str | None) -> Lane | None:
-        found = self._cls.line.groups.get(group)
-        return found.lanes.get(self._cls) if found is not None else None
-
-    def __setitem__(self, group: str | None, lane: Lane) -> None:
-        """The group takes it."""
-
-
-class SqliteClass(LaneClass):
-    """A class whose lanes are read in the order of their turns."""
-
-    __slots__ = ("line", "marked", "number", "stored", "waiting_line", "waiting_until")
-
-    def __init__(
-        self, line: SqliteLine, number: int, signature: tuple[Any, ...], limits: tuple[Limit, ...], *, stored: bool
-    ) -> None:
-        self.line = line
-        self.number = number
-        self.stored = stored
-        self.marked = False
-        super().__init__(signature, limits, line.registry)
-        self.lanes: Any = LanesOfClass(self)
-        self.read_anew(complete=not stored)
-
-    def read_anew(self, *, complete: bool = False) -> None:
-        """Forget which lanes were read."""
-        self.waiting_line: PagedHeap[SqliteLane] = PagedHeap(self._read_ready, self._is_ready, complete=complete)
-        self.waiting_until: PagedHeap[SqliteLane] = PagedHeap(self._read_blocked, self._is_blocked, complete=complete)
-
-    def mark(self) -> None:
-        """Write this class at the end of the transaction: its tasks have changed."""
-        if not self.marked:
-            self.marked = True
-            self.line.state.dirty.classes.append(self)
-
-    def push_blocked(self, until: Micros, lane: Lane) -> None:
-        self.waiting_until.push((until, lane.number), lane)  # type: ignore[attr-defined,arg-type]
-
-    def first_ready(self) -> Lane | None:
-        entries = self.waiting_line.entries
-        if entries:
-            ticket, _, lane = entries[0]
-            if lane.pushed is ticket and lane._state is READY and lane.waiting:
-                return lane
-        top = self.waiting_line.top()
-        return None if top is None else top[1]
-
-    def next_blocked(self) -> Lane | None:
-        top = self.waiting_until.top()
-        return None if top is None else top[1]
-
-    def _is_ready(self, ticket: Key, lane: SqliteLane) -> bool:
-        if lane.pushed == ticket and lane._state is READY and lane.waiting and lane.number >= 0:
-            return True
-        if lane.pushed == ticket:
-            lane.pushed = None
-        return False
-
-    def _is_blocked(self, key: Key, lane: SqliteLane) -> bool:
-        return lane.state is BLOCKED and lane.until == key[0] and bool(lane.waiting) and lane.number >= 0
-
-    def _read_ready(self, after: Key) -> tuple[list[tuple[Key, SqliteLane]], bool]:
-        found, complete = self._read("ready", after)
-        for ticket, lane in found:
-            lane.pushed = ticket
-        if self.line.page // max(len(found), 1) <= 1:
-            self.line.read_heads([lane for _, lane in found if lane.ahead.edge == LOWEST and not lane.ahead.complete])
-        return found, complete
-
-    def _read_blocked(self, after: Key) -> tuple[list[tuple[Key, SqliteLane]], bool]:
-        return self._read("blocked", after)
-
-    def _read(self, name: str, after: Key) -> tuple[list[tuple[Key, SqliteLane]], bool]:
-        state = self.line.state
-        state.write_lanes()
-        rows = state.db.execute(SQL[name], (self.number, *after, self.line.page)).fetchall()
-        self.line.groups.expect(row[3] for row in rows)
-        lanes = [((row[1], row[2]), self.line.lanes_by_number[row[0]]) for row in rows]
-        return lanes, len(rows) < self.line.page
+    def split(self, cls: LaneClass) -> None:
+        """Move the jobs of a class in the file: there may be millions of them."""
+        self.unit.split(cls)

@@ -1,54 +1,40 @@
-"""The meters of a file: read when needed, kept between transactions, and brought up to date by what was added since."""
+"""The meters of a file: loaded with the starts they count, and written where they differ."""
 
 from __future__ import annotations
 
 import json
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from paceline.clock import Micros
-from paceline.limits import Kind, Rate
+from paceline.limits import Kind
 from paceline.limits.kind import Part
 from paceline.limits.memory import Cell, Remembered
 from paceline.limits.rate import Window
 from paceline.limits.rule import Key, decode_kind, encode_kind
+from paceline.stores.sqlite.connect import Database
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.steps.registry import LaneMeter
-
-if TYPE_CHECKING:
-    from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.steps.lanes import PARKED, Keys
+from paceline.stores.steps.registry import LaneMeter, Registry
 
 SQL = statements("limits")
+LOGS_KEPT = 20_000
+"""The logs of so many meters are kept between transactions."""
+SLEEPER, LANE = 1, 2
+"""Who waits for a finish under a key, as it is written."""
 _json = msgspec.json.encode
-_PLAIN = frozenset(
-    {
-        "whole",
-        "state",
-        "number",
-        "revision",
-        "generation",
-        "saved",
-        "checked",
-        "gone",
-        "closed_until",
-        "changed",
-        "guard",
-        "least_guard",
-    }
-)
-"""What a meter knows about itself only: no reason to write it."""
 
 
 class LeaseCount:
     """How many leases live under a key; the leases themselves are rows, and each row knows its keys."""
 
-    __slots__ = ("_seen", "meter", "number")
+    __slots__ = ("_seen", "number")
 
-    def __init__(self, meter: SqliteMeter, number: int = 0) -> None:
-        self.meter = meter
+    def __init__(self, number: int) -> None:
         self.number = number
         self._seen: dict[str, bool] = {}
         """Who came and went in this transaction: one that names a key twice holds one lease."""
@@ -56,209 +42,315 @@ class LeaseCount:
     def __len__(self) -> int:
         return self.number
 
-    def add(self, holder: str) -> None:
+    def add(self, holder: str, /) -> None:
         self._set(holder, True)
 
-    def discard(self, holder: str) -> None:
+    def discard(self, holder: str, /) -> None:
         self._set(holder, False)
 
     def _set(self, holder: str, here: bool) -> None:
         if self._seen.get(holder) is not here:
             self._seen[holder] = here
             self.number += 1 if here else -1
-            self.meter.mark()
 
-    def written(self) -> int:
-        """The number that is written at the end of a transaction."""
+    def settle(self) -> None:
+        """The transaction ends: whoever holds a lease now is on record."""
         self._seen.clear()
-        return self.number
 
 
-class SqliteMeter(LaneMeter):
-    """One key. Every change of an attribute marks it to be written."""
+class Stored:
+    """What the file has of a meter."""
 
-    __slots__ = (
-        "changed",
-        "checked",
-        "generation",
-        "gone",
-        "number",
-        "parked",
-        "reserved_place",
-        "revision",
-        "saved",
-        "state",
-        "whole",
-    )
+    __slots__ = ("counted", "generation", "logs", "number", "others", "parked", "place", "revision")
 
-    def __init__(self, state: SqliteState, key: Key, kind: Kind, number: int) -> None:
-        self.state = state
+    def __init__(self, number: int) -> None:
         self.number = number
-        self.changed = True  # not yet: marks count from the end of this method on
-        self.whole = True
         self.revision = 0
         self.generation = 0
-        self.saved: list[tuple[Micros, int]] = []
-        """Of each rate: the last start that is written, and what was folded then."""
-        self.checked = 0
-        self.gone = False
-        self.reserved_place = 0
         self.parked = False
         """Some lane under it waits for a finish."""
-        super().__init__(key, kind, state.registry.least_guard)
-        self.leases = LeaseCount(self)
-        self.lone = None  # the short way of `acquire` changes cells without a mark
-        self.changed = False
+        self.place = 0
+        """The order in which limits were reserved."""
+        self.counted: tuple[Any, ...] = ()
+        self.others: tuple[Any, ...] = ()
+        self.logs: list[tuple[Window, int, Micros, int]] = []
+        """Of each log: itself, its edits, the last start that is written, and what was folded then."""
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, value)
-        if name not in _PLAIN:
-            object.__setattr__(self, "whole", True)
-            if not self.changed:
-                self.mark()
 
-    def mark(self) -> None:
-        """Write this meter at the end of the transaction."""
-        if not self.changed and not self.gone:
-            self.changed = True
-            self.state.dirty.meters.append(self)
+class Meters:
+    """The meters that a unit of work has at hand, and what the file has of them."""
 
-    def count(self, cost: int, now: Micros) -> None:
-        super().count(cost, now)
-        self.mark()
+    def __init__(self, db: Database, space: int, registry: Registry, logs: dict[int, tuple[int, list[Any]]]) -> None:
+        self.db = db
+        self.space = space
+        self.registry = registry
+        self.stored: dict[LaneMeter, Stored] = {}
+        self._numbered: dict[int, LaneMeter | None] = {}
+        self._logs = logs
+        """Logs by meter and generation: the file continues them, so that only what is new is read."""
+        self.complete: set[LaneMeter] = set()
+        """Meters of which every lane is at hand."""
+        self._absent: set[Key] = set()
 
-    def take_out(self, cost: int, at: Micros) -> None:
-        super().take_out(cost, at)
-        self._rewrite_log()
+    # loading
 
-    def begin(self, cost: int, at: Micros) -> None:
-        super().begin(cost, at)
-        # It may stand before others that are written already.
-        self._rewrite_log()
+    def load(self, keys: Iterable[Key]) -> None:
+        """Bring the meters of these keys; one that nobody has used is not in the file."""
+        at_hand = self.registry.meters
+        wanted = [key for key in dict.fromkeys(keys) if key not in at_hand and key not in self._absent]
+        if len(wanted) == 1:
+            name, group = wanted[0]
+            self._take(self.db.execute(SQL["meter"], (self.space, name, group or "")).fetchall())
+        elif wanted:
+            pairs = json.dumps([(name, group or "") for name, group in wanted])
+            self._take(self.db.execute(SQL["meters"], (pairs, self.space)).fetchall())
+        self._absent.update(key for key in wanted if key not in at_hand)
 
-    def _rewrite_log(self) -> None:
-        """What is written of its starts is not what it begins with: all of it is written anew."""
-        self.generation += 1
-        self.saved = [(-1, -1)] * len(self.kept)
-        self.whole = True
-        self.mark()
+    def load_limit(self, name: str) -> list[LaneMeter]:
+        """Bring every meter of a limit."""
+        self._take(self.db.execute(SQL["of_limit"], (self.space, name)).fetchall())
+        return self.registry.meters_of(name)
 
-    def _set_cells(self, cells: list[Cell], memory: Cell | None = None) -> None:
-        super()._set_cells(cells, memory)
-        self.lone = None
-        # Only a limit with other numbers, or one that forgets, gets new cells.
-        self._rewrite_log()
+    def load_reserved(self) -> None:
+        """Bring the meters whose room is kept for somebody, in the order in which they were reserved."""
+        rows = self.db.execute(SQL["reserved"], (self.space,)).fetchall()
+        self._take(rows)
+        for row in rows:
+            self.registry.reserved[self.registry.meters[row[16], row[17] or None]] = None
 
-    @property
-    def lanes(self) -> Any:
-        """The lanes under this key, in whatever queue."""
-        return self.state.lanes_under(self) if self.key[1] is not None else ()
+    def by_numbers(self, numbers: Iterable[int]) -> None:
+        """Bring the meters that leases are charged to."""
+        wanted = [number for number in dict.fromkeys(numbers) if number not in self._numbered]
+        if wanted:
+            self._take(self.db.execute(SQL["by_numbers"], (json.dumps(wanted),)).fetchall())
+            for number in wanted:
+                self._numbered.setdefault(number, None)
 
-    @lanes.setter
-    def lanes(self, value: Any) -> None:
-        """Lanes are found by their group."""
+    def keys_from(self, text: str) -> Keys:
+        """The keys of a lease, once they are at hand; those whose limit was dropped since are gone."""
+        found = [(self._numbered[number], cost) for number, cost in json.loads(text)]
+        return [(meter, cost) for meter, cost in found if meter is not None]
 
-    # reading
+    def keys_text(self, keys: Keys) -> str:
+        return json.dumps([(self.stored[meter].number, cost) for meter, cost in keys if meter in self.stored])
 
-    def refresh(self, row: tuple[Any, ...]) -> None:
-        """Take over what the file says."""
-        self.changed = True
-        number, revision, generation, _, leases, cells, *rest = row
-        same = generation == self.generation and number == self.number
-        self.number, self.revision, self.generation = number, revision, generation
-        self.leases.number = leases  # type: ignore[attr-defined]
-        self.hold_until, self.hold_reason, self.held_at, self.refusals, waited_for = rest[:5]
-        self.awaited, self.parked = bool(waited_for & 1), bool(waited_for & 2)
-        self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place, self.open = rest[5:]
-        self.closed_until = 0
-        written = json.loads(cells)
-        known = self.kept if same else [(part, None) for part in self.in_force(self.kind)]
-        if len(written) > len(known):
-            # The last one is what earlier kinds counted: its own numbers are written with it.
-            known = [*known, (Remembered(*written[-1][4:]), None)]
-        saved = self.saved if same else []
-        self.saved = saved + [(-1, -1)] * (len(known) - len(saved))
-        fresh: list[Cell] = []
-        for index, ((part, old), (_, *numbers)) in enumerate(zip(known, written, strict=True)):
-            if isinstance(part, Rate):
-                fresh.append((part, self._read_window(index, old or Window(), numbers[:3])))
+    def _take(self, rows: list[tuple[Any, ...]]) -> None:
+        registry = self.registry
+        new = [row for row in rows if row[0] not in self._numbered and row[16] in registry.limits]
+        logs = self._read_logs(new)
+        for row in new:
+            key = (row[16], row[17] or None)
+            meter = LaneMeter(key, _kind_from(row[3]), registry.least_guard)
+            self._fill(meter, row, logs)
+            registry.meters[key] = meter
+            registry.by_limit.setdefault(key[0], {})[key] = None
+            # An operator's numbers may have run out since the row was written.
+            meter.change(registry.kind(*key), registry.beneath(*key))
+
+    def _read_logs(self, rows: list[tuple[Any, ...]]) -> dict[int, list[Any]]:
+        """The logs of some meters, brought up to date by what is new in the file."""
+        found: dict[int, list[Any]] = {}
+        asked: list[tuple[int, int, Micros]] = []
+        for number, _, generation, _, _, cells, *_ in rows:
+            words = [cell[0] for cell in json.loads(cells)]
+            known = self._logs.get(number)
+            if known is not None and known[0] == generation and len(known[1]) == len(words):
+                logs = known[1]
             else:
-                fresh.append((part, part.load(numbers)))
-                self.saved[index] = (0, 0)
-        generation, saved = self.generation, self.saved
-        memory = fresh.pop() if len(fresh) > len(self.kind.parts()) else None
-        self._set_cells(fresh, memory)
-        self.generation, self.saved = generation, saved
-        self.changed = self.whole = False
+                logs = [Window() if word in ("rate", "memory") else None for word in words]
+                self._logs[number] = (generation, logs)
+            found[number] = logs
+            asked += [
+                (number, part, log.ats[-1] if log.ats else -1) for part, log in enumerate(logs) if log is not None
+            ]
+        if len(asked) == 1:
+            ((number, part, _),) = asked
+            starts = [(number, part, *each) for each in self.db.execute(SQL["spent"], asked[0]).fetchall()]
+        else:
+            starts = self.db.execute(SQL["spent_by"], (json.dumps(asked),)).fetchall() if asked else []
+        for number, part, at, total in starts:
+            log = found[number][part]
+            if log.ats and log.ats[-1] == at:
+                log.cums[-1] = total
+            else:
+                log.ats.append(at)
+                log.cums.append(total)
+        return found
 
-    def _read_window(self, index: int, window: Window, numbers: list[int]) -> Window:
-        """Go on from the starts that are known: the log only grows, and is folded from its beginning."""
-        last = window.ats[-1] if window.ats else -1
-        rows = self.state.db.execute(SQL["spent"], (self.number, index, last)).fetchall()
-        if rows and rows[0][0] == last:
-            window.cums[-1] = rows.pop(0)[1]
-        window.ats += [at for at, _ in rows]
-        window.cums += [total for _, total in rows]
-        window.total, window.base, window.lost_at = numbers
-        cut = bisect_right(window.cums, window.base)
-        if cut:
-            del window.ats[:cut], window.cums[:cut]
-        window.first = 0
-        self.saved[index] = (window.ats[-1] if window.ats else 0, window.base)
-        return window
+    def _fill(self, meter: LaneMeter, row: tuple[Any, ...], logs: dict[int, list[Any]]) -> None:
+        """Take over what the file says."""
+        number, revision, generation, _, leases, cells, *rest = row
+        self.stored[meter] = stored = Stored(number)
+        self._numbered[number] = meter
+        stored.revision, stored.generation = revision, generation
+        meter.leases = LeaseCount(leases)
+        meter.hold_until, meter.hold_reason, meter.held_at, meter.refusals, waited_for = rest[:5]
+        meter.awaited, stored.parked = bool(waited_for & SLEEPER), bool(waited_for & LANE)
+        meter.reserved_by, meter.reserved_until, meter.reserved_deadline, stored.place, meter.open = rest[5:10]
+        written = json.loads(cells)
+        parts: list[Part] = meter.in_force(meter.kind)
+        if len(written) > len(parts):
+            # The last one is what earlier kinds counted: its own numbers are written with it.
+            parts = [*parts, Remembered(*written[-1][4:])]
+        fresh: list[Cell] = []
+        for part, log, (_, *numbers) in zip(parts, logs[number], written, strict=True):
+            fresh.append((part, part.load(numbers) if log is None else _continued(log, numbers)))
+        memory = fresh.pop() if len(fresh) > len(meter.cells) else None
+        meter._set_cells(fresh, memory)
+        self._note(meter, stored)
 
     # writing
 
-    def row(self) -> tuple[Any, ...]:
-        """Itself as a row."""
-        name, group = self.key
-        waited_for = self.awaited + 2 * self.parked
-        hold = (self.hold_until, self.hold_reason, self.held_at, self.refusals, waited_for)
-        reservation = (self.reserved_by, self.reserved_until, self.reserved_deadline, self.reserved_place)
-        self.revision += 1
-        head = (self.number, self.state.space, name, group or "", self.revision, self.generation)
-        self.whole = False
-        counted = (self._leases(), kind_text(self.kind), self._cells())
-        return (*head, *counted, *hold, *reservation, self._idle_from(), self.open)
-
-    def counted(self) -> tuple[Any, ...]:
-        """What starts and finishes change."""
-        self.revision += 1
-        return self.revision, self._leases(), self._cells(), self._idle_from(), self.number
-
-    def _leases(self) -> int:
-        return self.leases.written()  # type: ignore[attr-defined,no-any-return]
-
-    def _cells(self) -> str:
-        cells = [
-            [part.word, cell.total, cell.base, cell.lost_at, *_own_numbers(part)]
-            if isinstance(cell, Window)
-            else [part.word, *part.dump(cell)]
-            for part, cell in self.kept
-        ]
-        return _json(cells).decode()
-
-    def _idle_from(self) -> Micros | None:
-        if len(self.leases) or self.refusals or self.reserved_by is not None:
-            return None
-        return max([self.hold_until, *(part.forget_after(cell) for part, cell in self.kept)])
-
-    def write_starts(self, spent: list[tuple[int, int, int, int]], folded: list[tuple[int, int, int]]) -> None:
-        """Say which starts are new, and what was folded."""
-        if self.revision > 1 and any(last < 0 for last, _ in self.saved):
-            self.state.db.execute(SQL["drop_spent"], (self.number,))
-        for index, (part, cell) in enumerate(self.kept):
-            if not isinstance(part, Rate):
-                self.saved[index] = (0, 0)
+    def write(self, next_id: Any) -> bool:
+        """Write the meters that differ; True when there was one."""
+        self._order_reservations(next_id)
+        whole, counted, rewritten = [], [], []
+        spent: list[tuple[int, int, int, int]] = []
+        folded: list[tuple[int, int, int]] = []
+        for meter in self.registry.meters.values():
+            stored = self.stored.get(meter)
+            if stored is None:
+                if self._is_blank(meter):
+                    continue
+                stored = self.stored[meter] = Stored(next_id())
+                self._numbered[stored.number] = meter
+            parked = any(lane.state is PARKED for lane in meter.lanes)
+            parked |= stored.parked and meter not in self.complete
+            if stored.counted == _counted(meter) and stored.others == _others(meter) and stored.parked == parked:
                 continue
-            last, base = self.saved[index]
-            new = bisect_left(cell.ats, last)
-            spent += [
-                (self.number, index, at, total) for at, total in zip(cell.ats[new:], cell.cums[new:], strict=True)
-            ]
-            if base >= 0 and cell.base > base:
-                folded.append((self.number, index, cell.lost_at))
-            self.saved[index] = (cell.ats[-1] if cell.ats else 0, cell.base)
+            stored.revision += 1
+            if self._is_rewritten(meter, stored):
+                stored.generation += 1
+                if stored.revision > 1:
+                    rewritten.append((stored.number,))
+                stored.logs = [(log, log.edits, -1, -1) for _, log in _logs_of(meter)]
+                stored.others = ()
+            if stored.others != _others(meter) or stored.parked != parked:
+                stored.parked = parked
+                whole.append(self._row(meter, stored))
+            else:
+                counted.append((stored.revision, len(meter.leases), _cells(meter), _idle_from(meter), stored.number))
+            _starts(meter, stored, spent, folded)
+            self._note(meter, stored)
+        for name, rows in (
+            ("save_counted", counted),
+            ("save", whole),
+            ("drop_spent", rewritten),
+            ("save_spent", spent),
+            ("fold_spent", folded),
+        ):
+            if rows:
+                self.db.executemany(SQL[name], rows)
+        return bool(whole or counted)
+
+    def settle(self) -> None:
+        """The transaction ends."""
+        for meter in self.registry.meters.values():
+            if isinstance(meter.leases, LeaseCount):
+                meter.leases.settle()
+            else:
+                # It was made in this transaction: from now on the file knows whose leases these are.
+                meter.leases = LeaseCount(len(meter.leases))
+        self._absent.clear()
+        if len(self._logs) > LOGS_KEPT:
+            self._logs.clear()
+
+    def _is_blank(self, meter: LaneMeter) -> bool:
+        """True when a new one would be the same: nobody has to write it down."""
+        held = self.registry.held_limits.get(meter.key[0], (0, None))
+        if len(meter.leases) or meter.awaited or meter.refusals or meter.open or meter.reserved_by is not None:
+            return False
+        if (meter.hold_until, meter.hold_reason) != held or any(lane.state is PARKED for lane in meter.lanes):
+            return False
+        return all(part.last_start(cell) < 0 for part, cell in meter.kept)
+
+    def _is_rewritten(self, meter: LaneMeter, stored: Stored) -> bool:
+        """True when what is written of its starts is not what it begins with: all of it is written once more."""
+        logs = _logs_of(meter)
+        if len(logs) != len(stored.logs) or stored.revision == 1:
+            return True
+        return any(
+            log is not known or log.edits != edits
+            for (_, log), (known, edits, *_) in zip(logs, stored.logs, strict=True)
+        )
+
+    def _note(self, meter: LaneMeter, stored: Stored) -> None:
+        stored.counted, stored.others = _counted(meter), _others(meter)
+        stored.logs = [(log, log.edits, log.ats[-1] if log.ats else 0, log.base) for _, log in _logs_of(meter)]
+        logs = [cell if isinstance(cell, Window) else None for _, cell in meter.kept]
+        self._logs[stored.number] = (stored.generation, logs)
+
+    def _order_reservations(self, next_id: Any) -> None:
+        last = 0
+        for meter in self.registry.reserved:
+            stored = self.stored.get(meter)
+            if stored is None:
+                stored = self.stored[meter] = Stored(next_id())
+                self._numbered[stored.number] = meter
+            if stored.place <= last:
+                stored.place = next_id()
+                stored.others = ()
+            last = stored.place
+
+    def _row(self, meter: LaneMeter, stored: Stored) -> tuple[Any, ...]:
+        name, group = meter.key
+        waited_for = SLEEPER * meter.awaited + LANE * stored.parked
+        hold = (meter.hold_until, meter.hold_reason, meter.held_at, meter.refusals, waited_for)
+        reservation = (meter.reserved_by, meter.reserved_until, meter.reserved_deadline, stored.place)
+        head = (stored.number, self.space, name, group or "", stored.revision, stored.generation)
+        counted = (len(meter.leases), _kind_text(meter.kind), _cells(meter))
+        return (*head, *counted, *hold, *reservation, _idle_from(meter), meter.open)
+
+
+def _continued(log: Window, numbers: list[int]) -> Window:
+    """A log that was read, with what its meter says of it."""
+    log.total, log.base, log.lost_at = numbers[:3]
+    cut = bisect_right(log.cums, log.base)
+    if cut:
+        del log.ats[:cut], log.cums[:cut]
+    log.first = 0
+    return log
+
+
+def _logs_of(meter: LaneMeter) -> list[tuple[int, Window]]:
+    return [(index, cell) for index, (_, cell) in enumerate(meter.kept) if isinstance(cell, Window)]
+
+
+def _counted(meter: LaneMeter) -> tuple[Any, ...]:
+    """What starts and finishes change."""
+    cells = [
+        (cell.total, cell.base, cell.lost_at) if isinstance(cell, Window) else part.dump(cell)
+        for part, cell in meter.kept
+    ]
+    return len(meter.leases), cells
+
+
+def _others(meter: LaneMeter) -> tuple[Any, ...]:
+    """Everything else that is written, and the edits of its logs."""
+    return (
+        meter.kind,
+        None if meter.memory is None else meter.memory[0],
+        meter.hold_until,
+        meter.hold_reason,
+        meter.held_at,
+        meter.refusals,
+        meter.awaited,
+        meter.reserved_by,
+        meter.reserved_until,
+        meter.reserved_deadline,
+        meter.open,
+        [(id(log), log.edits) for _, log in _logs_of(meter)],
+    )
+
+
+def _cells(meter: LaneMeter) -> str:
+    cells = [
+        [part.word, cell.total, cell.base, cell.lost_at, *_own_numbers(part)]
+        if isinstance(cell, Window)
+        else [part.word, *part.dump(cell)]
+        for part, cell in meter.kept
+    ]
+    return _json(cells).decode()
 
 
 def _own_numbers(part: Part) -> tuple[int, ...]:
@@ -266,19 +358,32 @@ def _own_numbers(part: Part) -> tuple[int, ...]:
     return (part.max, part.window, part.spacing) if isinstance(part, Remembered) else ()
 
 
+def _idle_from(meter: LaneMeter) -> Micros | None:
+    """A new meter would decide the same from then on; None: never."""
+    if len(meter.leases) or meter.refusals or meter.reserved_by is not None:
+        return None
+    return max([meter.hold_until, *(part.forget_after(cell) for part, cell in meter.kept)])
+
+
+def _starts(
+    meter: LaneMeter, stored: Stored, spent: list[tuple[int, int, int, int]], folded: list[tuple[int, int, int]]
+) -> None:
+    """Which starts are new, and what was folded."""
+    for (index, log), (_, _, last, base) in zip(_logs_of(meter), stored.logs, strict=True):
+        new = bisect_left(log.ats, last)
+        starts = zip(log.ats[new:], log.cums[new:], strict=True)
+        spent += [(stored.number, index, at, total) for at, total in starts]
+        if base >= 0 and log.base > base:
+            folded.append((stored.number, index, log.lost_at))
+
+
 @lru_cache(maxsize=1000)
-def kind_from(text: str) -> Kind:
+def _kind_from(text: str) -> Kind:
     return decode_kind(json.loads(text))
 
 
-def kind_text(kind: Kind) -> str:
-    found = _texts.get(kind)
-    if found is None:
-        found = _texts[kind] = json.dumps(encode_kind(kind))
-    return found
-
-
-_texts: dict[Any, str] = {}
+def _kind_text(kind: Kind) -> str:
+    return json.dumps(encode_kind(kind))
 
 
 def moved(cells: str, by: Micros) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from typing import Any
 
 import msgspec
@@ -42,9 +43,9 @@ class News:
         self.ended: dict[str, JobRecord | None] = {}
 
     @property
-    def waiters(self) -> bool:
-        """True when somebody may wait for the end of a job."""
-        return bool(self._sleepers.waiters) or bool(self.ears and any(self.ears.values()))
+    def waiters(self) -> Sized:
+        """Not empty when somebody may wait for the end of a job, here or in another process."""
+        return self._sleepers.waiters or [address for address, waits in self.ears.items() if waits]
 
     def any(self) -> bool:
         """True when there is something to tell."""

@@ -20,10 +20,11 @@ from paceline.stores.sqlite.about import about
 from paceline.stores.sqlite.clock import BootClock
 from paceline.stores.sqlite.connect import DURABILITY, path_of
 from paceline.stores.sqlite.ears import Ears
-from paceline.stores.sqlite.state import PRUNED, SqliteState
+from paceline.stores.sqlite.reading import READS, all_starts
+from paceline.stores.sqlite.unit import Unit
 from paceline.stores.sqlite.within import do_within
 from paceline.stores.sqlite.writer import Writer
-from paceline.stores.steps import claim, extend, insert, limits, read
+from paceline.stores.steps import claim, extend, insert, limits
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 from paceline.stores.steps.store import StepStore
 
@@ -56,12 +57,11 @@ class SqliteStore(StepStore):
         self.max_payload = max_payload
         self.never_blocks = self.clock.virtual
         self.sleepers = Sleepers()
-        self.state = SqliteState(self.clock, namespace, self.sleepers)
-        self.state.registry.least_guard = self.least_guard
+        self._unit = Unit(self.clock, namespace, self.sleepers, self.least_guard)
         self._declared: dict[str, Limit] = {}
         self._workers: dict[str, WorkerRecord] = {}
-        self._writer = Writer(self.path, durability, self.clock, self.state, self._written)
-        self._ears = Ears(self.path, self.state, self._writer, self.sleepers)
+        self._writer = Writer(self.path, durability, self.clock, self._unit, self._written)
+        self._ears = Ears(self.path, self._unit, self._writer, self.sleepers)
         reset_when_forked(self)
 
     def __repr__(self) -> str:
@@ -80,10 +80,10 @@ class SqliteStore(StepStore):
     async def open(self, within: object = None) -> None:
         # The caller's transaction may hold the file: what is missing there is made in it, by the step that needs it.
         if within is None:
-            await self._look(_nothing)
+            await self._read(_nothing)
 
     async def about(self) -> About:
-        return await self._look(about)
+        return await self._read(about)
 
     async def close(self) -> None:
         await self._ears.close()
@@ -137,18 +137,13 @@ class SqliteStore(StepStore):
         return await bulk.obliterate(self, queue, force)
 
     async def prune(self) -> int:
-        removed = 0
-        while True:
-            some = await super().prune()
-            removed += some
-            if some < PRUNED:
-                return removed
+        return await bulk.prune(self)
 
     async def claim(self, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         asked_at = self.clock.now()
-        claim = await self._change(_claim, ask, finishes)
+        claimed = await self._change(claim.claim, ask, finishes)
         # The file's clock is the machine's: what came before the stamp is known.
-        return msgspec.structs.replace(claim, waited=max(claim.now - asked_at, 0)) if claim.jobs else claim
+        return msgspec.structs.replace(claimed, waited=max(claimed.now - asked_at, 0)) if claimed.jobs else claimed
 
     async def finished(self, job_id: str, timeout: Micros | None) -> JobRecord | None:
         self._ears.open(waits=True)
@@ -159,28 +154,38 @@ class SqliteStore(StepStore):
         return super().listen(queues, worker)
 
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
-        return await self._writer.run(self._declared_first, step, *args, writes=True)
-
-    def _declared_first(self, state: SqliteState, step: Callable[..., T], *args: Any) -> T:
-        """Do a step; a file that took the place of ours first gets the limits and workers of this program."""
-        if state.replaced:
-            missing = [limit for name, limit in list(self._declared.items()) if name not in state.registry.limits]
-            if missing:
-                log.warning("%s was replaced by another file: the limits of this program are declared again", self.path)
-                limits.set_limits(state, missing)
-            for worker in list(self._workers.values()):
-                extend.register(state, worker)
-            state.declared_again = True
-        return step(state, *args)
+        return await self._write(_run, step, *args)
 
     async def _look(self, step: Callable[..., T], *args: Any) -> T:
-        return await self._writer.run(step, *args, writes=False)
+        reads = READS.get(step)
+        return await (self._read(_run, step, *args) if reads is None else self._read(reads, *args))
+
+    async def _write(self, call: Callable[..., T], *args: Any) -> T:
+        """Do something that writes, in a transaction."""
+        return await self._writer.run(self._declared_first, call, *args, writes=True)
+
+    async def _read(self, call: Callable[..., T], *args: Any) -> T:
+        """Do something that only reads, in a transaction."""
+        return await self._writer.run(call, *args, writes=False)
+
+    def _declared_first(self, unit: Unit, call: Callable[..., T], *args: Any) -> T:
+        """A file that took the place of ours first gets the limits and workers of this program."""
+        if unit.replaced:
+            known = unit.state.registry.limits
+            missing = [limit for name, limit in list(self._declared.items()) if name not in known]
+            if missing:
+                log.warning("%s was replaced by another file: the limits of this program are declared again", self.path)
+                unit.run(limits.set_limits, missing)
+            for worker in list(self._workers.values()):
+                unit.run(extend.register, worker)
+            unit.declared_again = True
+        return call(unit, *args)
 
     def _written(self) -> None:
         """A transaction is written: tell everybody what it was about."""
-        news = self.state.sleepers
+        news = self._unit.news
         if news.any():
-            self._ears.tell(news, self.state.news_number)
+            self._ears.tell(news, self._unit.news_number)
             news.tell()
             news.clear()
 
@@ -201,15 +206,12 @@ class SqliteStore(StepStore):
 
     def all_starts(self) -> list[StartRecord]:
         """The log of starts of every queue, for tests that move the clock."""
-        return self._writer.now(read.all_starts)
+        return self._writer.now(all_starts)
 
 
-def _nothing(state: SqliteState) -> None:
+def _nothing(unit: Unit) -> None:
     """Connecting is all that is wanted."""
 
 
-def _claim(state: SqliteState, ask: Ask, finishes: Sequence[Finish]) -> Claim:
-    for name in ask.queues:
-        state.line(name)
-    state.set_page(ask.slots)
-    return claim.claim(state, ask, finishes)
+def _run(unit: Unit, step: Callable[..., T], *args: Any) -> T:
+    return unit.run(step, *args)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from paceline.errors import ConfigError
 from paceline.stores.sqlite.connect import in_words
 from paceline.stores.sqlite.prepare import is_prepared, prepare
-from paceline.stores.sqlite.state import SqliteState
+from paceline.stores.sqlite.unit import Unit
 from paceline.stores.steps.sleepers import Sleepers
 from paceline.text import show
 
@@ -68,18 +68,16 @@ def do_within(store: SqliteStore, within: Any, step: Callable[..., T], *args: An
 
 
 def _in_savepoint(store: SqliteStore, db: Cursors, step: Callable[..., T], *args: Any) -> T:
-    state = SqliteState(store.clock, store.namespace, Sleepers())
+    unit = Unit(store.clock, store.namespace, Sleepers(), store.least_guard)
     began = not db.in_transaction
     if began:
         db.execute("BEGIN IMMEDIATE")
     try:
         db.execute("SAVEPOINT paceline")
         _prepare(store, db)
-        state.begin(db)  # type: ignore[arg-type]
-        result = step(state, *args)
-        changed = state.changed()
-        if changed:
-            state.end()
+        unit.begin(db)
+        result = unit.run(step, *args)
+        changed = unit.end()
         db.execute("RELEASE paceline")
         if began and not changed:
             db.execute("ROLLBACK")  # nothing to keep: the caller need not end what he did not begin

@@ -29,8 +29,8 @@ from paceline.stores.sqlite.connect import (
     warn_of_network,
 )
 from paceline.stores.sqlite.prepare import is_prepared, prepare
-from paceline.stores.sqlite.state import SqliteState
 from paceline.stores.sqlite.statements import statements
+from paceline.stores.sqlite.unit import Unit
 
 T = TypeVar("T")
 log = logging.getLogger("paceline.sqlite")
@@ -53,13 +53,11 @@ SPACE = statements("space")
 class Writer:
     """Does steps, one transaction after the other. With a clock that a test moves it does them on the spot."""
 
-    def __init__(
-        self, path: Path, durability: str, clock: Clock, state: SqliteState, written: Callable[[], None]
-    ) -> None:
+    def __init__(self, path: Path, durability: str, clock: Clock, unit: Unit, written: Callable[[], None]) -> None:
         self.path = path
         self.durability = durability
         self.clock = clock
-        self.state = state
+        self.unit = unit
         self._written = written
         self._db: Any = None
         self._lock = threading.RLock()
@@ -153,7 +151,7 @@ class Writer:
         self._gathered = {}
         self._lock, self._starting = threading.RLock(), threading.Lock()
         self.inherited = is_open(self.path)
-        self.state.forget()
+        self.unit.forget()
 
     def _serve(self, steps: SimpleQueue[list[Step]]) -> None:
         while batch := gathered(steps):
@@ -185,7 +183,7 @@ class Writer:
             with in_words(self.path):
                 written = self._transaction(batch)
         except BaseException as error:
-            self.state.forget()
+            self.unit.forget()
             if not passes(error.__cause__ or error):
                 # A connection remembers what it found when it was made: a file that could not be written, for instance.
                 self._disconnect()
@@ -208,26 +206,25 @@ class Writer:
         """True when something was written."""
         writes = any(step.writes for step in batch)
         db = self._patiently(lambda: self._begun(writes), lambda: self._look_meanwhile(batch) if writes else None)
-        state = self.state
+        unit = self.unit
         try:
-            state.begin(db)
+            unit.begin(db)
             for step in batch:
                 step.error = None
                 try:
-                    step.result = step.call(state, *step.args)
+                    step.result = step.call(unit, *step.args)
                 except PacelineError as error:
                     # A step that refuses has changed nothing: the others go on.
                     step.error = error
-            if not state.changed():
-                db.execute("COMMIT")
-                return False
             if not writes:
                 # Looking may have made things up (a meter of a new group): they are nobody's business.
+                unit.discard()
                 db.execute("ROLLBACK")
-                state.forget()
                 return False
-            state.end()
+            written = unit.end()
             db.execute("COMMIT")
+            if not written:
+                return False
         except BaseException:
             if db.in_transaction:
                 db.execute("ROLLBACK")
@@ -295,9 +292,9 @@ class Writer:
         before, self._identity = self._identity, identity(self.path)
         if before not in (None, self._identity):
             log.warning("%s was deleted or replaced while it was in use: the file that is there now is used", self.path)
-            self.state.replaced = True
-        self.state.forget()
-        self.state.connected()
+            self.unit.replaced = True
+        self.unit.forget()
+        self.unit.connected()
         return db
 
     def _prepare(self, db: Any) -> None:
@@ -305,11 +302,11 @@ class Writer:
 
         Even a look can meet a lock here: while another process turns a new file to its log, or recovers it.
         """
-        if is_prepared(db, self.path, self.clock, self.state.namespace):
+        if is_prepared(db, self.path, self.clock, self.unit.namespace):
             return
         db.execute("BEGIN IMMEDIATE")
         try:
-            prepare(db, self.path, self.clock, self.state.namespace)
+            prepare(db, self.path, self.clock, self.unit.namespace)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -338,7 +335,7 @@ class Writer:
             return
         if size < LOG_PAGES * 4096:
             return
-        now = self.state.clock.now()
+        now = self.unit.clock.now()
         try:
             mine = db.execute(SPACE["start_folding"], (now + FOLDING, now)).rowcount
             if mine:

@@ -15,7 +15,6 @@ def begun(state: State, said: Sequence[Begun]) -> list[str]:
     """Handlers have begun: their starts count from there; returns the ids whose lease is lost."""
     now = state.now()
     lost: list[str] = []
-    state.expect(each.id for each in said)
     for each in said:
         holder = held(state, each)
         if holder is None:
@@ -42,10 +41,9 @@ def begin(state: State, holder: Row | Permit, at: Micros) -> None:
     for meter, cost in keys:
         meter.begin(cost, at)
     if isinstance(holder, Row):
-        state.line(holder.job.queue).move_start(holder, at)
+        state.queue(holder.job.queue).move_start(holder, at)
     holder.started_at = at
     holder.gate = BEGUN
-    state.touch(holder)
     state.unpark(keys)
 
 

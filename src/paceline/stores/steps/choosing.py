@@ -11,7 +11,7 @@ from paceline.stores.steps.registry import LaneMeter
 from paceline.stores.steps.rows import Row
 
 if TYPE_CHECKING:
-    from paceline.stores.steps.line import Line
+    from paceline.stores.steps.queue_state import QueueState
 
 
 class Choosing:
@@ -21,12 +21,12 @@ class Choosing:
         "also",
         "budget",
         "failed",
-        "lines",
         "misfits",
         "most",
         "needs_room",
         "now",
         "plain",
+        "queues",
         "room",
         "skipped",
         "stuck",
@@ -38,14 +38,14 @@ class Choosing:
         self,
         now: Micros,
         budget: int,
-        lines: list[Line],
+        queues: list[QueueState],
         tasks: frozenset[str] | None,
         also: list[LaneMeter],
         room: int | None,
     ) -> None:
         self.now = now
         self.budget = budget
-        self.lines = lines
+        self.queues = queues
         self.tasks = tasks
         self.also = also
         self.room = room
@@ -54,11 +54,11 @@ class Choosing:
         self.needs_room = 0
         self.most: int | None = None
         self.skipped: list[Lane] = []
-        self.stuck: dict[Line, Micros] = {}
+        self.stuck: dict[QueueState, Micros] = {}
         """Queues whose next job waits for a limit that the worker brings along, and until when."""
         self.misfits: list[tuple[Row, str]] = []
         self.failed: list[Failed] = []
-        self.visible: dict[Line, list[LaneClass]] = {}
+        self.visible: dict[QueueState, list[LaneClass]] = {}
 
     def skip(self, lane: Lane) -> None:
         """Pass over a lane whose head can never start at this worker, for this claim."""

@@ -11,7 +11,7 @@ from paceline.stores.interface import Ask, Claim, Failed, Finish, Outcome
 from paceline.stores.steps.begun import abandon
 from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.finish import end_job, end_run, finish
-from paceline.stores.steps.line import Line
+from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import ON_TIME, Row
 from paceline.stores.steps.state import Permit, State
 
@@ -29,17 +29,17 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     registry = state.registry
     also = [registry.meter(registry.require(name).name, None) for name in ask.also]
     lost = finish(state, finishes, now) if finishes else []
-    lines = [state.line(name) for name in ask.queues]
+    queues = [state.queue(name) for name in ask.queues]
     if ask.tasks is not None:
-        _know(state, lines, ask.tasks)
+        _know(state, queues, ask.tasks)
     most = 2 * ask.slots + MOVED_ANYWAY
-    choosing = Choosing(now, most, lines, ask.tasks, also, ask.room)
-    busy = _let_time_pass(state, lines, choosing, most)
+    choosing = Choosing(now, most, queues, ask.tasks, also, ask.room)
+    busy = _let_time_pass(state, queues, choosing, most)
     choosing.most = ask.most
     started: list[Row] = []
     if registry.reserved:
-        _serve_reserved(state, ask, choosing, lines, started)
-    _take_turns(state, ask, choosing, lines, started)
+        _serve_reserved(state, ask, choosing, queues, started)
+    _take_turns(state, ask, choosing, queues, started)
     guards = [min([meter.guard for meter, _ in row.keys], default=NEVER) for row in started]
     if started:
         state.lease([(row, row.fence) for row in started], now + ask.lease)
@@ -48,7 +48,7 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
         taken = [(row.job.id, row.fence, guard) for row, guard in zip(started, guards, strict=True)]
         state.last_claims[ask.worker] = (ask.claim_id, taken)
     busy = busy or choosing.budget <= 0
-    again = now if busy else _ask_again_at(state, choosing, lines, len(started) < ask.slots)
+    again = now if busy else _ask_again_at(state, choosing, queues, len(started) < ask.slots)
     for lane in choosing.skipped:
         lane.unpark()
     return Claim(
@@ -61,15 +61,15 @@ def claim(state: State, ask: Ask, finishes: Sequence[Finish] = ()) -> Claim:
     )
 
 
-def _let_time_pass(state: State, lines: list[Line], choosing: Choosing, most: int) -> bool:
+def _let_time_pass(state: State, queues: list[QueueState], choosing: Choosing, most: int) -> bool:
     """Take back dead leases, file what is due, open lanes; True when there is more of it.
 
     Each has a bound of its own, in each queue: however many of one kind there are, all others still start.
     """
     now = choosing.now
     moved = [take_back(state, now, most, choosing.failed)]
-    moved += [line.promote_due(now, most) for line in lines]
-    moved += [line.unblock_due(now, most) for line in lines]
+    moved += [line.promote_due(now, most) for line in queues]
+    moved += [line.unblock_due(now, most) for line in queues]
     return max(moved) >= most
 
 
@@ -115,23 +115,22 @@ def _replay(state: State, ask: Ask, now: Micros) -> list[JobRecord] | None:
     claim_id, leased = state.last_claims.get(ask.worker, ("", []))
     if claim_id != ask.claim_id:
         return None
-    state.expect(job_id for job_id, *_ in leased)
     found = [(state.rows.get(job_id), fence, guard) for job_id, fence, guard in leased]
     return [row.record(now, guard) for row, fence, guard in found if row and row.active and row.fence == fence]
 
 
-def _know(state: State, lines: list[Line], tasks: frozenset[str]) -> None:
+def _know(state: State, queues: list[QueueState], tasks: frozenset[str]) -> None:
     """Tasks that some worker does not know form classes of their own, so that they never hide others."""
-    for line in lines:
+    for line in queues:
         if tasks not in line.tasksets:
             line.tasksets[tasks] = max(line.tasksets.values(), default=0) + 1
             line.reclassify()
 
 
-def _take_turns(state: State, ask: Ask, choosing: Choosing, lines: list[Line], started: list[Row]) -> None:
+def _take_turns(state: State, ask: Ask, choosing: Choosing, queues: list[QueueState], started: list[Row]) -> None:
     """One job from each queue in turn, until the slots are full or nobody may start."""
     now = choosing.now
-    waiting = list(lines)
+    waiting = list(queues)
     while waiting and len(started) < ask.slots:
         for line in tuple(waiting):
             if choosing.also and any(meter.opens_at(1) > now for meter in choosing.also):
@@ -159,18 +158,18 @@ def _fail_misfits(state: State, choosing: Choosing) -> None:
     choosing.misfits.clear()
 
 
-def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> None:
+def _start(state: State, ask: Ask, choosing: Choosing, line: QueueState, row: Row) -> None:
     now = choosing.now
     cost = row.job.cost
     keys = row.lane.keys_for(row)
     if choosing.also:
         met = {meter for meter, _ in keys}
         keys = [*keys, *((meter, cost_under(cost, meter.key[0])) for meter in choosing.also if meter not in met)]
+    state.fences += 1
+    row.fence = state.fences
     line.start(row.lane, row, keys, choosing)
     row.started_at = now
     row.attempts_made += 1
-    state.fences += 1
-    row.fence = state.fences
     row.worker = ask.worker
     row.gate = ON_TIME
     row.lease_until = now + ask.lease
@@ -178,7 +177,7 @@ def _start(state: State, ask: Ask, choosing: Choosing, line: Line, row: Row) -> 
         choosing.room -= cost_under(cost, "")
 
 
-def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line], started: list[Row]) -> None:
+def _serve_reserved(state: State, ask: Ask, choosing: Choosing, queues: list[QueueState], started: list[Row]) -> None:
     """Jobs that a limit is kept free for go first; reservations that no longer hold are given up."""
     now = choosing.now
     for meter in list(state.registry.reserved):
@@ -186,7 +185,7 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
             meter.reserved_until = meter.reserved_until if meter.reserved_until > now else meter.reserved_deadline
             continue
         row = state.rows.get(meter.reserved_by or "")
-        line = state.line(row.job.queue) if row is not None else None
+        line = state.queue(row.job.queue) if row is not None else None
         if row is None or line is None or not line.still_reserves(meter, row, now):
             meter.reserved_by = None
             state.registry.reserved.pop(meter, None)
@@ -200,7 +199,7 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
                 state.registry.reserved[other] = None
         opens = max(other.opens_at(cost) for other, cost in keys)
         meter.reserved_until = min(opens, meter.reserved_deadline) if opens > now else meter.reserved_deadline
-        mine = line in lines and len(started) < ask.slots and row.lane.cls in line.visible(choosing)
+        mine = line in queues and len(started) < ask.slots and row.lane.cls in line.visible(choosing)
         mine = mine and all(other.reserved_by in (None, row.job.id) for other, _ in keys)
         if opens <= now and mine and line.consider(row.lane, row, choosing):
             _start(state, ask, choosing, line, row)
@@ -208,7 +207,7 @@ def _serve_reserved(state: State, ask: Ask, choosing: Choosing, lines: list[Line
             state.sleepers.wake_all()
 
 
-def _ask_again_at(state: State, choosing: Choosing, lines: list[Line], idle: bool) -> Micros:
+def _ask_again_at(state: State, choosing: Choosing, queues: list[QueueState], idle: bool) -> Micros:
     """When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends."""
     at = min(state.next_lease_end(), state.registry.next_expiry)
     also = max((meter.opens_at(1) for meter in choosing.also), default=0)
@@ -217,7 +216,7 @@ def _ask_again_at(state: State, choosing: Choosing, lines: list[Line], idle: boo
             meter.awaited = True
     if not idle:
         return min(at, choosing.now) if also <= choosing.now else min(at, also)
-    for line in lines:
+    for line in queues:
         at = min(at, max(line.next_at(choosing), also, choosing.stuck.get(line, 0)))
     # Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
     return max(at, choosing.now)

@@ -20,7 +20,6 @@ def extend(state: State, worker: str, leases: Sequence[Lease], lease: Micros) ->
         state.workers[worker] = msgspec.structs.replace(known, seen_at=now)
     lost, cancel = [], []
     renewed: Leased = []
-    state.expect(held.id for held in leases)
     for held in leases:
         row = state.rows.get(held.id)
         holder = row if row is not None else state.permits.get(held.id)
@@ -28,7 +27,6 @@ def extend(state: State, worker: str, leases: Sequence[Lease], lease: Micros) ->
             lost.append(held.id)
             continue
         holder.lease_until = now + lease
-        state.touch(holder)
         renewed.append((holder, held.fence))
         if row is not None and row.cancel_asked:
             cancel.append(held.id)
@@ -50,7 +48,6 @@ def note(state: State, notes: Sequence[Note]) -> list[str]:
             row.message = said.message
         if said.log is not None:
             row.logs = last_lines((*row.logs, said.log))
-        state.touch(row)
     return lost
 
 

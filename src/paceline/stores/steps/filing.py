@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heappop, heappush
+from itertools import islice, takewhile
 
 from paceline.clock import NEVER, Micros
 from paceline.job import DELAYED, WAITING, JobState
+from paceline.limits import Limit
 from paceline.limits.turns import joins_at
 from paceline.stores.interface import StartRecord
 from paceline.stores.steps.lanes import BLOCKED, PAUSED, Group, Lane, LaneClass
@@ -33,18 +34,16 @@ class Filing:
         self.paused_tasks: set[str] = set()
         self.paused_groups: set[str] = set()
         self.tasksets: dict[frozenset[str], int] = {}
-        self.starts: deque[StartRecord] = deque()
+        self.starts: dict[int, StartRecord] = {}
+        """The log of starts by their fences, in the order in which they came to stand here."""
 
     # filing
 
     def group(self, id: str | None) -> Group:
         found = self.groups.get(id)
         if found is None:
-            found = self.groups[id] = self.new_group(id)
+            found = self.groups[id] = Group(id)
         return found
-
-    def new_group(self, id: str | None) -> Group:
-        return Group(id)
 
     def set_state(self, row: Row, state: JobState) -> None:
         self.counts[row.state] -= 1
@@ -71,22 +70,19 @@ class Filing:
         group.waiting += 1
         lane = self.lane(self.class_for(job.task), group)
         lane.cls.waiting += 1
-        if lane.push(row):
+        lane.push(row)
+        if group.id in self.paused_groups:
+            lane.state = PAUSED
+        elif lane.waiting == 1 or (lane.state is BLOCKED and lane.head() is row):
             # A new head may fit where the old one did not.
-            if group.id in self.paused_groups:
-                lane.state = PAUSED
-            elif lane.waiting == 1 or lane.state is BLOCKED:
-                lane.make_ready()
+            lane.make_ready()
 
     def lane(self, cls: LaneClass, group: Group) -> Lane:
         lane = cls.lanes.get(group.id)
         if lane is None:
-            lane = cls.lanes[group.id] = group.lanes[cls] = self.new_lane(cls, group)
+            lane = cls.lanes[group.id] = group.lanes[cls] = Lane(cls, group)
             lane.meet(self.registry)
         return lane
-
-    def new_lane(self, cls: LaneClass, group: Group) -> Lane:
-        return Lane(cls, group)
 
     def leave(self, row: Row) -> None:
         """Take a job that has not started out of the line."""
@@ -159,29 +155,27 @@ class Filing:
         for group in [group for group in self.groups.values() if group.size == 0]:
             self.forget_if_idle(group)
 
-    def log_start(self, start: StartRecord) -> None:
-        self.starts.append(start)
+    def log_start(self, row: Row, at: Micros) -> None:
+        job = row.job
+        self.starts[row.fence] = StartRecord(job.id, at, job.task, job.group, job.cost)
 
     def move_start(self, row: Row, at: Micros) -> None:
         """A start stands at another instant."""
         self.drop_start(row)
-        self.log_start(StartRecord(row.job.id, at, row.job.task, row.job.group, row.job.cost))
+        self.log_start(row, at)
 
     def drop_start(self, row: Row) -> None:
         """A start did not happen."""
-        for place in range(len(self.starts) - 1, -1, -1):
-            start = self.starts[place]
-            if start.at == row.started_at and start.job_id == row.job.id:
-                del self.starts[place]
-                return
+        self.starts.pop(row.fence, None)
 
     def starts_since(self, since: Micros | None) -> list[StartRecord]:
-        return [start for start in self.starts if since is None or start.at >= since]
+        return [start for start in self.starts.values() if since is None or start.at >= since]
 
     def forget_starts(self, before: Micros, keep: int) -> None:
         """Drop the oldest starts beyond `keep`, if they are older than an instant."""
-        while len(self.starts) > keep and self.starts[0].at < before:
-            self.starts.popleft()
+        oldest = islice(self.starts.items(), max(len(self.starts) - keep, 0))
+        for fence, _ in list(takewhile(lambda logged: logged[1].at < before, oldest)):
+            del self.starts[fence]
 
     def ahead_of(self, row: Row) -> int:
         """How many jobs of its lane go before this one."""
@@ -191,7 +185,7 @@ class Filing:
 
     # classes
 
-    def signature(self, task: str) -> tuple[tuple[object, ...], tuple[object, ...]]:
+    def signature(self, task: str) -> tuple[tuple[object, ...], tuple[Limit, ...]]:
         limits = self.registry.meeting(self.name, task)
         known_by = frozenset(number for tasks, number in self.tasksets.items() if task in tasks)
         return (tuple(limit.name for limit in limits), task in self.paused_tasks, known_by), limits
@@ -202,13 +196,10 @@ class Filing:
             signature, limits = self.signature(task)
             cls = self.classes.get(signature)
             if cls is None:
-                cls = self.classes[signature] = self.new_class(signature, limits)
+                cls = self.classes[signature] = LaneClass(signature, limits, self.registry)
             cls.tasks.add(task)
             self.class_of_task[task] = cls
         return cls
-
-    def new_class(self, signature: tuple[object, ...], limits: tuple[object, ...]) -> LaneClass:
-        return LaneClass(signature, limits, self.registry)  # type: ignore[arg-type]
 
     def reclassify(self) -> None:
         """Limits, pauses or workers changed: put every task into the class it belongs to now."""
@@ -222,7 +213,7 @@ class Filing:
             if len(signatures) == 1 and signatures.isdisjoint(self.classes):
                 # The whole class goes together: no job has to move.
                 signature, limits = wanted.pop()
-                cls.define(signature, limits, self.registry)  # type: ignore[arg-type]
+                cls.define(signature, limits, self.registry)
                 self.classes[signature] = cls
                 self.meet_anew(cls)
             else:
@@ -241,6 +232,9 @@ class Filing:
 
     def move_out(self, cls: LaneClass) -> None:
         """The tasks of a class no longer belong together: file its jobs where they belong now."""
+        if cls.source is not None:
+            cls.source.split(cls)
+            return
         for lane in list(cls.lanes.values()):
             rows = lane.rows()
             lane.retire()

@@ -19,7 +19,6 @@ def finish(state: State, finishes: Sequence[Finish], at: Micros | None = None) -
     for hold in (hold for end in finishes for hold in end.holds if hold.create is None):
         state.registry.require(hold.limit)
     lost: list[str] = []
-    state.expect(end.id for end in finishes)
     for end in finishes:
         row = state.rows.get(end.id)
         if row is None or row.state is not ACTIVE or row.fence != end.fence:
@@ -108,7 +107,7 @@ def end_run(
 
 def end_job(state: State, row: Row, final: JobState, now: Micros) -> None:
     """A final state: the unique key is free, those who wait are told, and `keep=0` removes the job."""
-    line = state.line(row.job.queue)
+    line = state.queue(row.job.queue)
     line.set_state(row, final)
     row.finished_at = now
     job = row.job
@@ -138,7 +137,7 @@ def _go_back(state: State, row: Row, outcome: Outcome, now: Micros, due_at: Micr
             end_job(state, row, FAILED, now)
             return
     row.due_at = max(due_at, now) if outcome is Outcome.RETRY else now
-    state.line(row.job.queue).arrive(row, now)
+    state.queue(row.job.queue).arrive(row, now)
     state.sleepers.wake(row.job.queue)
 
 

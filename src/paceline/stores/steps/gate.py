@@ -18,7 +18,6 @@ def decide_again(state: State, leases: Sequence[Lease]) -> Decided:
     now = state.now()
     refused: list[str] = []
     lost: list[str] = []
-    state.expect(lease.id for lease in leases)
     for lease in leases:
         row = held(state, lease)
         if not isinstance(row, Row):
@@ -38,13 +37,12 @@ def open_again(state: State, holder: Row | Permit, now: Micros) -> bool:
     for meter, cost in keys:
         meter.open_up(cost)
     holder.gate = OPEN
-    state.touch(holder)
     return True
 
 
 def _hand_back(state: State, row: Row, now: Micros) -> None:
     keys = known_keys(state, row)
-    state.line(row.job.queue).drop_start(row)
+    state.queue(row.job.queue).drop_start(row)
     end_run(state, row, Outcome.RELEASED, now)
     look_again(state, keys)
 

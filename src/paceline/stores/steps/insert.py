@@ -10,7 +10,7 @@ from paceline.job import NewJob
 from paceline.limits import Rate
 from paceline.limits.rule import cost_under
 from paceline.stores.interface import Inserted
-from paceline.stores.steps.line import Line
+from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
 
@@ -18,7 +18,6 @@ from paceline.stores.steps.state import State
 def insert(state: State, jobs: Sequence[NewJob]) -> list[Inserted]:
     """All or none: an id or unique key that is taken gives the job that has it."""
     now = state.now()
-    state.expect(job.id for job in jobs)
     rows: list[tuple[Row, bool]] = []
     added: dict[str, Row] = {}
     unique: dict[tuple[str, str], Row] = {}
@@ -28,7 +27,7 @@ def insert(state: State, jobs: Sequence[NewJob]) -> list[Inserted]:
         if found is not None:
             rows.append((found, True))
             continue
-        line = state.line(job.queue)
+        line = state.queue(job.queue)
         if job.cost != 1:
             check_fits(line, job)
         if job.group is not None:
@@ -36,7 +35,7 @@ def insert(state: State, jobs: Sequence[NewJob]) -> list[Inserted]:
         state.orders += 1
         order = -state.orders if job.lifo else state.orders
         due_at = now + job.delay if job.due_at is None else max(job.due_at, now)
-        row = added[job.id] = state.new_row(job, order, now, due_at)
+        row = added[job.id] = Row(job, order, now, due_at)
         if job.unique is not None:
             unique[job.queue, job.unique] = row
         rows.append((row, False))
@@ -53,7 +52,7 @@ def _existing(
     found = state.rows.get(job.id) or added.get(job.id)
     if found is not None or job.unique is None:
         return found
-    found = unique.get((job.queue, job.unique)) or state.line(job.queue).unique.get(job.unique)
+    found = unique.get((job.queue, job.unique)) or state.queue(job.queue).unique.get(job.unique)
     return found if found is not None and has_key(found, now) else None
 
 
@@ -62,7 +61,7 @@ def has_key(row: Row, now: Micros) -> bool:
     return row.job.unique_ttl is None or now < row.created_at + row.job.unique_ttl
 
 
-def check_fits(line: Line, job: NewJob) -> None:
+def check_fits(line: QueueState, job: NewJob) -> None:
     """Refuse a cost that one of the job's limits never allows."""
     for limit in line.registry.meeting(line.name, job.task):
         if limit.by == "group" and job.group is None:
@@ -73,7 +72,7 @@ def check_fits(line: Line, job: NewJob) -> None:
                 raise NeverFits(limit.name, cost, part.max)
 
 
-def _count_group(line: Line, job: NewJob, sizes: dict[tuple[str, str], int]) -> None:
+def _count_group(line: QueueState, job: NewJob, sizes: dict[tuple[str, str], int]) -> None:
     assert job.group is not None
     key = (job.queue, job.group)
     if key not in sizes:
@@ -86,7 +85,7 @@ def _count_group(line: Line, job: NewJob, sizes: dict[tuple[str, str], int]) -> 
 
 def _store(state: State, row: Row, now: Micros) -> None:
     job = row.job
-    line = state.line(job.queue)
+    line = state.queue(job.queue)
     state.add(row)
     line.counts[row.state] += 1
     if job.unique is not None:

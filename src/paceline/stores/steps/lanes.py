@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import Enum
 from heapq import heappop, heappush, heapreplace
-from typing import Any
+from typing import Any, Protocol
 
 from paceline.clock import NEVER, Micros
 from paceline.limits import Limit
@@ -16,6 +16,25 @@ from paceline.stores.steps.registry import LaneMeter, Registry
 from paceline.stores.steps.rows import Row
 
 Keys = list[tuple[LaneMeter, int]]
+Ticket = tuple[int, int]
+LOWEST: Ticket = (-(1 << 63), -(1 << 63))
+"""Before every turn, and before every place in a lane."""
+
+
+class Source(Protocol):
+    """Where lanes come from that are not all at hand: a store that keeps them elsewhere is asked for more."""
+
+    def more_lanes(self, cls: LaneClass) -> None:
+        """Bring further ready lanes, in the order of their turns, and move `cls.ready_edge`."""
+
+    def more_blocked(self, cls: LaneClass) -> None:
+        """Bring further blocked lanes, in the order in which they open, and move `cls.blocked_edge`."""
+
+    def more_jobs(self, lane: Lane) -> None:
+        """Bring further jobs of a lane, in their order, and move `lane.edge`."""
+
+    def split(self, cls: LaneClass) -> None:
+        """Move every job of a class that is no more to the lanes of the classes that its tasks belong to now."""
 
 
 class LaneState(Enum):
@@ -53,12 +72,14 @@ class Group:
 class Lane:
     """The waiting jobs of one class and group, best first."""
 
-    __slots__ = ("cls", "group", "heap", "meters", "pushed", "state", "unit_keys", "until", "waiting")
+    __slots__ = ("cls", "edge", "group", "heap", "meters", "pushed", "state", "unit_keys", "until", "waiting")
 
     def __init__(self, cls: LaneClass, group: Group) -> None:
         self.cls = cls
         self.group = group
         self.heap: list[tuple[int, int, Row]] = []
+        self.edge: Ticket | None = None
+        """Jobs up to this priority and order are at hand; None: all are."""
         self.waiting = 0
         self.state = READY
         self.until: Micros = 0
@@ -68,21 +89,21 @@ class Lane:
 
     def meet(self, registry: Registry) -> None:
         """Look up the keys of this lane: the class's shared ones and the group's own."""
-        for meter in self.meters:
-            meter.lanes.pop(self, None)
-        self.look_up_keys(registry)
-        for meter in self.meters:
-            meter.lanes[self] = None
-
-    def look_up_keys(self, registry: Registry) -> None:
+        self.leave_meters()
         group = self.group.id
         self.meters = [] if group is None else [registry.meter(limit.name, group) for limit in self.cls.group_limits]
         self.unit_keys = [(meter, 1) for meter in (*self.cls.shared, *self.meters)]
+        for meter in self.meters:
+            meter.lanes[self] = None
+
+    def leave_meters(self) -> None:
+        """No key of this lane has to find it any more."""
+        for meter in self.meters:
+            meter.lanes.pop(self, None)
 
     def retire(self) -> None:
         """The lane is empty or its class is gone: nobody has to find it any more."""
-        for meter in self.meters:
-            meter.lanes.pop(self, None)
+        self.leave_meters()
         del self.cls.lanes[self.group.id]
         del self.group.lanes[self.cls]
 
@@ -93,23 +114,31 @@ class Lane:
             return self.unit_keys
         return [(meter, cost_under(cost, meter.key[0])) for meter, _ in self.unit_keys]
 
-    def push(self, row: Row) -> bool:
-        """Put a job into its place; True when it is the new head."""
+    def push(self, row: Row) -> None:
+        """Put a job into its place."""
+        self.place(row)
+        self.waiting += 1
+
+    def place(self, row: Row) -> None:
+        """Let a job be found here."""
         row.entry = entry = (row.job.priority, row.order, row)
         row.lane = self
         heappush(self.heap, entry)
-        self.waiting += 1
-        return self.head() is row
 
     def head(self) -> Row:
         """The next job of a lane that is not empty."""
         heap = self.heap
         while True:
-            entry = heap[0]
-            row = entry[2]
-            if row.entry is entry:
-                return row
-            heappop(heap)
+            while heap:
+                entry = heap[0]
+                row = entry[2]
+                if row.entry is entry:
+                    if self.edge is None or entry[:2] <= self.edge:
+                        return row
+                    break
+                heappop(heap)
+            assert self.edge is not None and self.cls.source is not None, "only asked for lanes with waiting jobs"
+            self.cls.source.more_jobs(self)
 
     def goes_before(self, other: Lane) -> bool:
         """Groups by turn; two lanes of one group by the priority and order of their heads."""
@@ -126,6 +155,7 @@ class Lane:
         self.waiting -= 1
         if self.waiting == 0:
             self.heap.clear()
+            self.edge = None
 
     def rows(self) -> list[Row]:
         """All jobs of the lane, best first."""
@@ -181,14 +211,17 @@ class LaneClass:
 
     __slots__ = (
         "blocked",
+        "blocked_edge",
         "group_limits",
         "known_by",
         "lanes",
         "limits",
         "paused",
         "ready",
+        "ready_edge",
         "shared",
         "signature",
+        "source",
         "tasks",
         "waiting",
     )
@@ -199,6 +232,11 @@ class LaneClass:
         self.blocked: list[tuple[Micros, int, Lane]] = []
         self.tasks: set[str] = set()
         self.waiting = 0
+        self.source: Source | None = None
+        self.ready_edge: Ticket | None = None
+        """Ready lanes up to this turn are at hand; None: all are."""
+        self.blocked_edge: Micros | None = None
+        """Blocked lanes that open up to this instant are at hand; None: all are."""
         self.define(signature, limits, registry)
 
     def define(self, signature: tuple[Any, ...], limits: tuple[Limit, ...], registry: Registry) -> None:
@@ -225,24 +263,34 @@ class LaneClass:
     def first_ready(self) -> Lane | None:
         """The ready lane whose group has the next turn."""
         ready = self.ready
-        while ready:
-            ticket, lane = ready[0]
-            if lane.pushed == ticket and lane.state is READY and lane.waiting:
-                return lane
-            heappop(ready)
-            if lane.pushed == ticket:
-                lane.pushed = None
-        return None
+        while True:
+            while ready:
+                ticket, lane = ready[0]
+                if lane.pushed == ticket and lane.state is READY and lane.waiting:
+                    if self.ready_edge is None or ticket <= self.ready_edge:
+                        return lane
+                    break
+                heappop(ready)
+                if lane.pushed == ticket:
+                    lane.pushed = None
+            if self.ready_edge is None or self.source is None:
+                return None
+            self.source.more_lanes(self)
 
     def next_blocked(self) -> Lane | None:
         """The blocked lane that opens first."""
         blocked = self.blocked
-        while blocked:
-            until, _, lane = blocked[0]
-            if lane.state is BLOCKED and lane.until == until and lane.waiting:
-                return lane
-            heappop(blocked)
-        return None
+        while True:
+            while blocked:
+                until, _, lane = blocked[0]
+                if lane.state is BLOCKED and lane.until == until and lane.waiting:
+                    if self.blocked_edge is None or until <= self.blocked_edge:
+                        return lane
+                    break
+                heappop(blocked)
+            if self.blocked_edge is None or self.source is None:
+                return None
+            self.source.more_blocked(self)
 
     def opens_at(self) -> Micros:
         """When the shared limits admit a start of cost 1."""

@@ -143,7 +143,7 @@ def without_dead_leases(state: State, meters: Sequence[LaneMeter], now: Micros) 
 def _waiting_under(state: State, name: str, group: str | None, by_group: bool) -> int:
     """How many jobs wait under a key, or under all keys of a limit; one per group counts no jobs without a group."""
     waiting = 0
-    for line in state.all_lines():
+    for line in state.all_queues():
         for cls in line.classes.values():
             if any(limit.name == name for limit in cls.limits):
                 lane = cls.lanes.get(group) if by_group else None

@@ -10,7 +10,7 @@ from paceline.job import ACTIVE, CANCELLED, DELAYED, MOVES, NOT_STARTED, WAITING
 from paceline.stores.steps.begun import abandon
 from paceline.stores.steps.finish import drop_reservations, end_job
 from paceline.stores.steps.insert import has_key
-from paceline.stores.steps.line import Line
+from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
 
@@ -21,7 +21,6 @@ STARTS_KEPT = 100_000
 def move(state: State, ids: Sequence[str], wanted: Move) -> None:
     """All or none: every job is checked before the first one moves."""
     now = state.now()
-    state.expect(ids)
     rows = [state.row(job_id) for job_id in dict.fromkeys(ids)]
     for row in rows:
         seen = row.seen(now)
@@ -38,7 +37,7 @@ def move_all(state: State, queue: str, from_state: JobState, wanted: Move) -> in
     now = state.now()
     if from_state not in MOVES[wanted]:
         raise MoveNotAllowed(queue, from_state, wanted)
-    return move_rows(state, state.jobs_of(state.line(queue), from_state, now), from_state, wanted)
+    return move_rows(state, state.jobs_of(state.queue(queue), from_state, now), from_state, wanted)
 
 
 def move_rows(state: State, rows: list[Row], from_state: JobState, wanted: Move) -> int:
@@ -54,7 +53,7 @@ def move_rows(state: State, rows: list[Row], from_state: JobState, wanted: Move)
 
 def _key_holder(state: State, row: Row, now: Micros) -> Row | None:
     """The other live job that has the unique key of this one."""
-    held = state.line(row.job.queue).unique.get(row.job.unique) if row.job.unique is not None else None
+    held = state.queue(row.job.queue).unique.get(row.job.unique) if row.job.unique is not None else None
     return held if held is not None and held is not row and has_key(held, now) else None
 
 
@@ -70,13 +69,12 @@ def _refuse_second_lives(state: State, rows: list[Row], now: Micros) -> None:
 
 
 def _move_one(state: State, row: Row, wanted: Move, now: Micros) -> None:
-    line = state.line(row.job.queue)
+    line = state.queue(row.job.queue)
     if state.registry.reserved:
         drop_reservations(state, row.job.id)
     if wanted is Move.CANCEL:
         if row.state is ACTIVE:
             row.cancel_asked = True
-            state.touch(row)
             state.sleepers.ask_heartbeat(row.worker)
         else:
             line.leave(row)
@@ -104,7 +102,7 @@ def _reset(row: Row, now: Micros) -> None:
     row.due_at = now
 
 
-def remove(state: State, line: Line, row: Row) -> None:
+def remove(state: State, line: QueueState, row: Row) -> None:
     """Delete a job that does not run."""
     if row.state in NOT_STARTED:
         line.leave(row)
@@ -121,7 +119,7 @@ def remove(state: State, line: Line, row: Row) -> None:
 
 def drain(state: State, queue: str) -> int:
     """Remove what has not started."""
-    line = state.line(queue)
+    line = state.queue(queue)
     now = state.now()
     return drain_rows(state, queue, [*state.jobs_of(line, WAITING, now), *state.jobs_of(line, DELAYED, now)])
 
@@ -130,7 +128,7 @@ def drain_rows(state: State, queue: str, rows: list[Row]) -> int:
     """Remove those of some jobs that have not started."""
     found = [row for row in rows if row.state in NOT_STARTED]
     for row in found:
-        remove(state, state.line(queue), row)
+        remove(state, state.queue(queue), row)
     state.sleepers.wake(queue)
     return len(found)
 
@@ -139,7 +137,7 @@ def clean(state: State, queue: str, wanted: JobState, older_than: Micros) -> int
     """Remove jobs that came into this state longer ago; running ones are never removed."""
     if wanted is ACTIVE:
         raise MoveNotAllowed(queue, ACTIVE, "clean")
-    return clean_rows(state, queue, state.jobs_of(state.line(queue), wanted, state.now()), wanted, older_than)
+    return clean_rows(state, queue, state.jobs_of(state.queue(queue), wanted, state.now()), wanted, older_than)
 
 
 def clean_rows(state: State, queue: str, rows: list[Row], wanted: JobState, older_than: Micros) -> int:
@@ -147,7 +145,7 @@ def clean_rows(state: State, queue: str, rows: list[Row], wanted: JobState, olde
     now = state.now()
     found = [row for row in rows if row.seen(now) is wanted and now - _since(row, now) > older_than]
     for row in found:
-        remove(state, state.line(queue), row)
+        remove(state, state.queue(queue), row)
     return len(found)
 
 
@@ -162,7 +160,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
 
     Holds stay: they last until they pass or are released.
     """
-    line = state.line(queue)
+    line = state.queue(queue)
     if not force:
         refuse_active(line)
     rows = state.jobs_of(line, None, state.now())
@@ -172,7 +170,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
             keys, row.keys = row.keys, ()
             state.free(row.job.id, keys)
         remove(state, line, row)
-    del state.lines[queue]
+    del state.queues[queue]
     for limit in state.registry.limits.values():
         if limit.queues == frozenset({queue}):
             for meter in state.registry.meters_of(limit.name):
@@ -181,7 +179,7 @@ def obliterate(state: State, queue: str, force: bool) -> int:
     return len(rows)
 
 
-def refuse_active(line: Line) -> None:
+def refuse_active(line: QueueState) -> None:
     """A queue that works is not removed by accident."""
     if line.counts[ACTIVE]:
         what = "obliterate while active jobs exist (stop the workers or use force=True)"
@@ -190,7 +188,7 @@ def refuse_active(line: Line) -> None:
 
 def pause(state: State, queue: str, task: str | None, group: str | None, paused: bool) -> None:
     """Pause or resume a queue, one of its tasks or one of its groups; what runs goes on."""
-    line = state.line(queue)
+    line = state.queue(queue)
     if group is not None:
         line.pause_group(group, paused)
     if task is not None:
@@ -204,12 +202,17 @@ def pause(state: State, queue: str, task: str | None, group: str | None, paused:
 def prune(state: State) -> int:
     """Remove finished jobs after their `keep`, old starts, and what idle groups and limits left behind."""
     now = state.now()
-    over = state.kept_too_long(now)
-    for row in over:
-        remove(state, state.line(row.job.queue), row)
+    over = remove_rows(state, state.kept_too_long(now))
     oldest = now - state.registry.longest_window()
-    for line in state.all_lines():
+    for line in state.all_queues():
         line.forget_starts(oldest, STARTS_KEPT)
         line.forget_idle_groups()
     state.registry.forget_idle(now)
-    return len(over)
+    return over
+
+
+def remove_rows(state: State, rows: list[Row]) -> int:
+    """Delete jobs that do not run."""
+    for row in rows:
+        remove(state, state.queue(row.job.queue), row)
+    return len(rows)

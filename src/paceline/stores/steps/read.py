@@ -12,7 +12,7 @@ from paceline.limits.rule import cost_under
 from paceline.stores.interface import Filter, QueueRecord, Standing, StartRecord
 from paceline.stores.steps.lanes import Keys
 from paceline.stores.steps.limits import usage_of, without_dead_leases
-from paceline.stores.steps.line import Line
+from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import Row
 from paceline.stores.steps.state import State
 
@@ -20,7 +20,6 @@ from paceline.stores.steps.state import State
 def get(state: State, ids: Sequence[str]) -> list[JobRecord]:
     """The jobs that exist, in the order asked."""
     now = state.now()
-    state.expect(ids)
     rows = [state.rows.get(job_id) for job_id in ids]
     return [row.record(now) for row in rows if row is not None]
 
@@ -35,7 +34,7 @@ def outcome(state: State, job_id: str) -> tuple[Micros, JobRecord | None]:
 def find(state: State, wanted: Filter) -> list[JobRecord]:
     """A page of jobs in the order they were added."""
     now = state.now()
-    if state.lines.get(wanted.queue) is None:
+    if state.queues.get(wanted.queue) is None:
         return []
     if wanted.after is not None and state.row(wanted.after).job.queue != wanted.queue:
         raise JobNotFound(wanted.after)
@@ -44,7 +43,7 @@ def find(state: State, wanted: Filter) -> list[JobRecord]:
 
 def counts(state: State, queue: str) -> dict[str, int]:
     """How many jobs are in each state."""
-    line = state.lines.get(queue)
+    line = state.queues.get(queue)
     found = {str(name): 0 for name in JobState}
     if line is not None:
         now = state.now()
@@ -66,35 +65,42 @@ def queues(state: State) -> list[QueueRecord]:
             paused_tasks=tuple(sorted(line.paused_tasks)),
             paused_groups=tuple(sorted(line.paused_groups)),
         )
-        for line in sorted(state.all_lines(), key=lambda line: line.name)
+        for line in sorted(state.all_queues(), key=lambda line: line.name)
     ]
-    return [each for each in found if any(each.counts.values()) or _is_paused(each)]
+    return [each for each in found if any(each.counts.values()) or is_paused(each)]
 
 
-def _is_paused(queue: QueueRecord) -> bool:
+def is_paused(queue: QueueRecord) -> bool:
     return queue.paused or bool(queue.paused_tasks or queue.paused_groups)
 
 
 def starts(state: State, queue: str, since: Micros | None) -> list[StartRecord]:
     """The log of starts of a queue."""
-    line = state.lines.get(queue)
+    line = state.queues.get(queue)
     return [] if line is None else line.starts_since(since)
 
 
 def all_starts(state: State) -> list[StartRecord]:
     """The log of starts of every queue, in order."""
-    found = [start for line in state.all_lines() for start in line.starts_since(None)]
+    found = [start for line in state.all_queues() for start in line.starts_since(None)]
     return sorted(found, key=lambda start: start.at)
 
 
 def standing(state: State, job_id: str) -> Standing:
     """Everything that decides when a job may start."""
     row = state.row(job_id)
+    line = state.queue(row.job.queue)
+    ahead = line.ahead_of(row) if row.state in NOT_STARTED else 0
+    return standing_of(state, row, ahead, line.groups_waiting())
+
+
+def standing_of(state: State, row: Row, ahead: int, groups: int) -> Standing:
+    """The same, when it is known how many jobs of its lane go before it, and how many groups have waiting jobs."""
     now = state.now()
-    line = state.line(row.job.queue)
+    line = state.queue(row.job.queue)
     waits = row.state in NOT_STARTED
     meters = _meters(state, line, row) if waits else []
-    ahead = line.ahead_of(row) if waits and row.seen(now) is not DELAYED else 0
+    ahead = ahead if waits and row.seen(now) is not DELAYED else 0
     with without_dead_leases(state, [meter for meter, _ in meters], now):
         earliest = earliest_start(meters, ahead, max(now, row.due_at)) if waits else None
     return Standing(
@@ -104,12 +110,12 @@ def standing(state: State, job_id: str) -> Standing:
         known=_known(state, row),
         keys=[usage_of(state, meter, cost, now) for meter, cost in meters],
         ahead=ahead,
-        groups=line.groups_waiting(),
+        groups=groups,
         earliest=earliest,
     )
 
 
-def _paused(line: Line, row: Row) -> list[str]:
+def _paused(line: QueueState, row: Row) -> list[str]:
     paused = [f"queue {line.name!r}"] if line.paused else []
     if row.job.task in line.paused_tasks:
         paused.append(f"task {row.job.task!r}")
@@ -123,7 +129,7 @@ def _known(state: State, row: Row) -> bool:
     return not workers or any(worker.tasks is None or row.job.task in worker.tasks for worker in workers)
 
 
-def _meters(state: State, line: Line, row: Row) -> Keys:
+def _meters(state: State, line: QueueState, row: Row) -> Keys:
     registry = state.registry
     group = row.job.group
     met = [limit for limit in registry.meeting(line.name, row.job.task) if limit.by is None or group is not None]

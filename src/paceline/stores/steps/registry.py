@@ -43,6 +43,18 @@ class Registry:
         self._scopes: Scopes | None = None
         """Made when first needed, until limits change."""
 
+    def take_rules(
+        self,
+        limits: dict[str, Limit],
+        overrides: dict[Key, Override],
+        held_limits: dict[str, tuple[Micros, str | None]],
+        scopes: Scopes,
+    ) -> None:
+        """Go by what others have declared, overridden and held."""
+        self.limits, self.overrides, self.held_limits = dict(limits), dict(overrides), dict(held_limits)
+        self._scopes = scopes
+        self._plan_expiry()
+
     def declare(self, limits: Iterable[Limit]) -> tuple[list[Changed], bool]:
         """Add or change limits; returns what was replaced, and whether other jobs meet other limits now."""
         limits = [reconciled(limit, self.limits.get(limit.name)) for limit in limits]
@@ -82,9 +94,14 @@ class Registry:
 
     def meeting(self, queue: str, task: str) -> tuple[Limit, ...]:
         """The limits that jobs of this task in this queue meet, in order of their names."""
+        return self.scopes.meeting(queue, task)
+
+    @property
+    def scopes(self) -> Scopes:
+        """Which limits each task meets."""
         if self._scopes is None:
             self._scopes = Scopes(self.limits.values())
-        return self._scopes.meeting(queue, task)
+        return self._scopes
 
     def kind(self, name: str, group: str | None) -> Kind:
         """The numbers of one key: the operator's word first, then what code declared."""

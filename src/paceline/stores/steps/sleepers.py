@@ -5,10 +5,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
+from typing import Protocol
 
 from paceline.errors import JobNotFound, StoreUnavailable
 from paceline.job import JobRecord
+
+
+class Wakes(Protocol):
+    """Whom steps wake: at once, or when what they changed is written."""
+
+    @property
+    def waiters(self) -> Sized:
+        """Not empty when somebody may wait for the end of a job."""
+
+    def wake(self, queue: str) -> None: ...
+
+    def wake_all(self) -> None: ...
+
+    def emptied(self, queue: str) -> None: ...
+
+    def ask_heartbeat(self, worker: str | None) -> None: ...
+
+    def finished(self, job_id: str, record: JobRecord) -> None: ...
+
+    def removed(self, job_id: str) -> None: ...
 
 
 class Sleeper:

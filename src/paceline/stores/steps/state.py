@@ -1,20 +1,20 @@
-"""Everything the steps work on; they change it one at a time. Here it lives in memory; SQLite pages it in and out."""
+"""Everything the steps work on, one at a time: all there is in memory, or what a unit of work has loaded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
-from paceline.clock import NEVER, Clock, Micros
+from paceline.clock import NEVER, Micros
 from paceline.errors import JobNotFound
-from paceline.job import JobState, NewJob
+from paceline.job import JobState
 from paceline.stores.interface import Filter, WorkerRecord
 from paceline.stores.steps.lanes import Keys
-from paceline.stores.steps.line import Line
+from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.registry import LaneMeter, Registry
 from paceline.stores.steps.rows import ON_TIME, Row
-from paceline.stores.steps.sleepers import Sleepers
+from paceline.stores.steps.sleepers import Wakes
 
 
 class Permit:
@@ -39,13 +39,12 @@ Leased = list[tuple[Row | Permit, int]]
 class State:
     """Jobs, queues, limits, leases and sleepers."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self._clock_now = clock.now
+    def __init__(self, clock_now: Callable[[], Micros], sleepers: Wakes) -> None:
+        self._clock_now = clock_now
         self.rows: dict[str, Row] = {}
-        self.lines: dict[str, Line] = {}
+        self.queues: dict[str, QueueState] = {}
         self.registry = Registry()
-        self.sleepers = Sleepers()
+        self.sleepers = sleepers
         self.permits: dict[str, Permit] = {}
         self.waiting_permits: set[str] = set()
         """Permits that are waited for and have reserved room."""
@@ -73,12 +72,6 @@ class State:
 
     # jobs and queues
 
-    def expect(self, ids: Iterable[str]) -> None:
-        """These jobs are asked for next: a store that pages reads them together."""
-
-    def new_row(self, job: NewJob, order: int, now: Micros, due_at: Micros) -> Row:
-        return Row(job, order, now, due_at)
-
     def row(self, job_id: str) -> Row:
         found = self.rows.get(job_id)
         if found is None:
@@ -87,20 +80,20 @@ class State:
 
     def add(self, row: Row) -> None:
         """Keep a new job."""
-        self.rows[row.job.id] = self.line(row.job.queue).rows[row.job.id] = row
+        self.rows[row.job.id] = self.queue(row.job.queue).rows[row.job.id] = row
 
     def discard(self, row: Row) -> None:
         """Forget a job."""
         del self.rows[row.job.id]
-        del self.line(row.job.queue).rows[row.job.id]
+        del self.queue(row.job.queue).rows[row.job.id]
 
-    def jobs_of(self, line: Line, seen: JobState | None, now: Micros) -> list[Row]:
+    def jobs_of(self, line: QueueState, seen: JobState | None, now: Micros) -> list[Row]:
         """The jobs of a queue, in one state or all of them, in the order they were added."""
         return [row for row in line.rows.values() if seen is None or row.seen(now) is seen]
 
     def page(self, wanted: Filter, now: Micros) -> list[Row]:
         """The jobs that match, in the order they were added; `after` is known to exist."""
-        added = self.line(wanted.queue).rows.values()
+        added = self.queue(wanted.queue).rows.values()
         rows = reversed(added) if wanted.newest_first else iter(added)
         if wanted.after is not None:
             for row in rows:
@@ -123,18 +116,15 @@ class State:
             if row.finished_at is not None and row.job.keep is not None and now - row.finished_at > row.job.keep
         ]
 
-    def line(self, name: str) -> Line:
-        found = self.lines.get(name)
+    def queue(self, name: str) -> QueueState:
+        found = self.queues.get(name)
         if found is None:
-            found = self.lines[name] = Line(name, self.registry)
+            found = self.queues[name] = QueueState(name, self.registry)
         return found
 
-    def all_lines(self) -> Sequence[Line]:
+    def all_queues(self) -> Sequence[QueueState]:
         """Every queue."""
-        return list(self.lines.values())
-
-    def touch(self, holder: Row | Permit) -> None:
-        """A job or a permit changed without changing its state."""
+        return list(self.queues.values())
 
     # leases
 
@@ -192,7 +182,7 @@ class State:
 
     def reclassify(self) -> None:
         """Which limits jobs meet has changed."""
-        for line in self.all_lines():
+        for line in self.all_queues():
             line.reclassify()
         self.sleepers.wake_all()
 

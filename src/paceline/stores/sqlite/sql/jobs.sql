@@ -91,16 +91,11 @@ ORDER BY l.n LIMIT :most
 -- name: kept_too_long
 SELECT n FROM paceline_life WHERE space = ? AND expires_at < ? ORDER BY expires_at LIMIT ?
 
--- name: leases_over
-SELECT n FROM paceline_life WHERE space = ? AND state = 'active' AND lease_until <= ?
-ORDER BY lease_until, fence LIMIT ?
+-- name: leases
+SELECT n, lease_until FROM paceline_life WHERE space = ? AND state = 'active' ORDER BY lease_until, fence LIMIT ?
 
--- name: permits_over
-SELECT id FROM paceline_permit WHERE space = ? AND lease_until <= ? ORDER BY lease_until LIMIT ?
-
--- name: next_lease_end
-SELECT min((SELECT coalesce(min(lease_until), :never) FROM paceline_life WHERE space = :space AND state = 'active'),
-           (SELECT coalesce(min(lease_until), :never) FROM paceline_permit WHERE space = :space))
+-- name: permit_leases
+SELECT id, lease_until FROM paceline_permit WHERE space = ? ORDER BY lease_until LIMIT ?
 
 -- name: permit
 SELECT keys, started_at, lease_until, gate FROM paceline_permit WHERE space = ? AND id = ?
@@ -114,7 +109,10 @@ ON CONFLICT DO UPDATE SET
 DELETE FROM paceline_permit WHERE space = ? AND id = ?
 
 -- name: log_start
-INSERT INTO paceline_start VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO paceline_start VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET at = excluded.at
+
+-- name: start
+SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? AND fence = ?
 
 -- name: starts
 SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? ORDER BY at, fence
@@ -122,12 +120,12 @@ SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? ORDER BY at,
 -- name: starts_since
 SELECT job, at, task, grp, cost FROM paceline_start WHERE queue = ? AND at >= ? ORDER BY at, fence
 
--- name: move_start
-UPDATE paceline_start SET at = ? WHERE queue = ? AND fence = ?
-
 -- name: drop_start
 DELETE FROM paceline_start WHERE queue = ? AND fence = ?
 
 -- name: forget_starts
 DELETE FROM paceline_start WHERE queue = :queue AND at < :before AND fence <=
     (SELECT fence FROM paceline_start WHERE queue = :queue ORDER BY fence DESC LIMIT 1 OFFSET :keep)
+
+-- name: drop_starts
+DELETE FROM paceline_start WHERE queue = ?

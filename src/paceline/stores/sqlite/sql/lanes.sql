@@ -36,10 +36,16 @@ FROM paceline_group g LEFT JOIN paceline_lane l ON l.grp = g.id WHERE g.name = ?
 SELECT g.id, g.name, g.turn, g.filed, g.waiting, g.size, l.id, l.class, l.state, l.until, l.waiting
 FROM paceline_group g LEFT JOIN paceline_lane l ON l.grp = g.id WHERE g.id IN (SELECT value FROM json_each(?))
 
--- name: save_group
+-- name: groups_named
+SELECT g.id, g.name, g.turn, g.filed, g.waiting, g.size, l.id, l.class, l.state, l.until, l.waiting
+FROM json_each(?) wanted CROSS JOIN paceline_group g ON g.name = wanted.value AND g.queue = ?
+LEFT JOIN paceline_lane l ON l.grp = g.id
+
+-- name: add_group
 INSERT INTO paceline_group VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, filed = excluded.filed, waiting = excluded.waiting,
-    size = excluded.size
+
+-- name: save_group
+UPDATE paceline_group SET turn = ?, filed = ?, waiting = ?, size = ? WHERE id = ?
 
 -- name: drop_group
 DELETE FROM paceline_group WHERE id = ?
@@ -53,10 +59,11 @@ DELETE FROM paceline_group WHERE queue = ? AND size = 0 AND name <> '' AND turn 
 -- name: drop_groups
 DELETE FROM paceline_group WHERE queue = ?
 
--- name: save_lane
+-- name: add_lane
 INSERT INTO paceline_lane VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET state = excluded.state, turn = excluded.turn, filed = excluded.filed,
-    until = excluded.until, waiting = excluded.waiting
+
+-- name: save_lane
+UPDATE paceline_lane SET state = ?, turn = ?, filed = ?, until = ?, waiting = ? WHERE id = ?
 
 -- name: drop_lane
 DELETE FROM paceline_lane WHERE id = ?
@@ -72,11 +79,9 @@ WHERE class = ? AND state = 2 AND waiting > 0 AND (until, id) > (?, ?) ORDER BY 
 -- name: shut
 SELECT grp FROM paceline_lane WHERE class = :class AND state IN (2, 3) AND waiting > 0
 
--- name: of_class
-SELECT grp FROM paceline_lane WHERE class = ?
-
--- name: of_group
-SELECT q.name FROM paceline_group g JOIN paceline_queue q ON q.id = g.queue WHERE g.name = ? AND q.space = ?
+-- name: of_groups
+SELECT q.name, g.name FROM json_each(?) wanted CROSS JOIN paceline_group g ON g.name = wanted.value
+CROSS JOIN paceline_queue q ON q.id = g.queue WHERE q.space = ?
 
 -- name: heads
 SELECT w.lane, j.* FROM json_each(?) wanted
@@ -86,7 +91,7 @@ JOIN paceline_wait w ON w.lane = wanted.value AND (w.priority, w.place) =
 JOIN paceline_jobs j ON j.n = w.n
 
 -- name: waits
-SELECT w.lane, j.* FROM paceline_wait w JOIN paceline_jobs j ON j.n = w.n
+SELECT j.* FROM paceline_wait w JOIN paceline_jobs j ON j.n = w.n
 WHERE w.lane = ? AND (w.priority, w.place) > (?, ?) ORDER BY w.priority, w.place LIMIT ?
 
 -- name: ahead
@@ -98,9 +103,13 @@ INSERT INTO paceline_wait VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = excl
 -- name: drop_wait
 DELETE FROM paceline_wait WHERE lane = ? AND priority = ? AND place = ?
 
--- name: delayed
-SELECT d.due_at, d.place, j.* FROM paceline_delayed d JOIN paceline_jobs j ON j.n = d.n
-WHERE d.queue = ? AND (d.due_at, d.place) > (?, ?) ORDER BY d.due_at, d.place LIMIT ?
+-- name: due_jobs
+SELECT j.* FROM paceline_delayed d JOIN paceline_jobs j ON j.n = d.n
+WHERE d.queue = ? AND d.due_at <= ? ORDER BY d.due_at, d.place LIMIT ?
+
+-- name: next_due
+SELECT j.* FROM paceline_delayed d JOIN paceline_jobs j ON j.n = d.n
+WHERE d.queue = ? AND d.due_at > ? ORDER BY d.due_at, d.place LIMIT 1
 
 -- name: due
 SELECT count(*) FROM paceline_delayed WHERE queue = ? AND due_at <= ?

@@ -1,16 +1,28 @@
 -- name: meter
-SELECT id, revision, generation, kind, leases, cells, hold_until, hold_reason, held_at, refusals, awaited, reserved_by,
-       reserved_until, reserved_deadline, reserved_place, open
-FROM paceline_meter WHERE space = ? AND name = ? AND grp = ?
+SELECT m.id, m.revision, m.generation, m.kind, m.leases, m.cells, m.hold_until, m.hold_reason, m.held_at, m.refusals,
+       m.awaited, m.reserved_by, m.reserved_until, m.reserved_deadline, m.reserved_place, m.open, m.name, m.grp
+FROM paceline_meter m WHERE m.space = ? AND m.name = ? AND m.grp = ?
 
--- name: key
-SELECT name, grp FROM paceline_meter WHERE id = ?
+-- name: meters
+SELECT m.id, m.revision, m.generation, m.kind, m.leases, m.cells, m.hold_until, m.hold_reason, m.held_at, m.refusals,
+       m.awaited, m.reserved_by, m.reserved_until, m.reserved_deadline, m.reserved_place, m.open, m.name, m.grp
+FROM json_each(?) wanted CROSS JOIN paceline_meter m
+  ON m.space = ? AND m.name = json_extract(wanted.value, '$[0]') AND m.grp = json_extract(wanted.value, '$[1]')
 
--- name: keys
-SELECT name, grp FROM paceline_meter WHERE space = ? AND name = ? ORDER BY id
+-- name: by_numbers
+SELECT m.id, m.revision, m.generation, m.kind, m.leases, m.cells, m.hold_until, m.hold_reason, m.held_at, m.refusals,
+       m.awaited, m.reserved_by, m.reserved_until, m.reserved_deadline, m.reserved_place, m.open, m.name, m.grp
+FROM paceline_meter m WHERE m.id IN (SELECT value FROM json_each(?))
+
+-- name: of_limit
+SELECT m.id, m.revision, m.generation, m.kind, m.leases, m.cells, m.hold_until, m.hold_reason, m.held_at, m.refusals,
+       m.awaited, m.reserved_by, m.reserved_until, m.reserved_deadline, m.reserved_place, m.open, m.name, m.grp
+FROM paceline_meter m WHERE m.space = ? AND m.name = ? ORDER BY m.id
 
 -- name: reserved
-SELECT name, grp FROM paceline_meter WHERE space = ? AND reserved_by IS NOT NULL ORDER BY reserved_place
+SELECT m.id, m.revision, m.generation, m.kind, m.leases, m.cells, m.hold_until, m.hold_reason, m.held_at, m.refusals,
+       m.awaited, m.reserved_by, m.reserved_until, m.reserved_deadline, m.reserved_place, m.open, m.name, m.grp
+FROM paceline_meter m WHERE m.space = ? AND m.reserved_by IS NOT NULL ORDER BY m.reserved_place
 
 -- name: save
 INSERT INTO paceline_meter VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -26,6 +38,12 @@ UPDATE paceline_meter SET revision = ?, leases = ?, cells = ?, idle_from = ? WHE
 
 -- name: spent
 SELECT at, total FROM paceline_spent WHERE meter = ? AND part = ? AND at >= ? ORDER BY at
+
+-- name: spent_by
+SELECT s.meter, s.part, s.at, s.total FROM json_each(?) wanted CROSS JOIN paceline_spent s
+  ON s.meter = json_extract(wanted.value, '$[0]') AND s.part = json_extract(wanted.value, '$[1]')
+ AND s.at >= json_extract(wanted.value, '$[2]')
+ORDER BY wanted.key, s.at
 
 -- name: save_spent
 INSERT INTO paceline_spent VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET total = excluded.total
@@ -46,4 +64,6 @@ DELETE FROM paceline_meter WHERE space = ? AND name = ?
 DELETE FROM paceline_spent WHERE meter IN (SELECT id FROM paceline_meter WHERE space = ? AND name = ?)
 
 -- name: idle
-SELECT m.id, m.name, m.grp FROM paceline_meter m WHERE m.space = ? AND m.grp <> '' AND m.idle_from <= ? LIMIT ?
+SELECT m.id FROM paceline_meter m WHERE m.space = :space AND m.grp <> '' AND m.idle_from <= :now AND m.open = 0
+  AND NOT EXISTS (SELECT 1 FROM paceline_group g CROSS JOIN paceline_lane l ON l.grp = g.id WHERE g.name = m.grp)
+LIMIT :most

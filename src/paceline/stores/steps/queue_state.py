@@ -7,7 +7,6 @@ from paceline.job import ACTIVE, WAITING
 from paceline.limits.admission import opens_at
 from paceline.limits.rule import cost_under
 from paceline.limits.turns import after_start
-from paceline.stores.interface import StartRecord
 from paceline.stores.steps.choosing import Choosing
 from paceline.stores.steps.filing import Filing
 from paceline.stores.steps.lanes import PAUSED, READY, Keys, Lane, LaneClass
@@ -15,7 +14,7 @@ from paceline.stores.steps.registry import LaneMeter
 from paceline.stores.steps.rows import Row
 
 
-class Line(Filing):
+class QueueState(Filing):
     """A queue as a claim sees it."""
 
     def visible(self, choosing: Choosing) -> list[LaneClass]:
@@ -150,7 +149,7 @@ class Line(Filing):
         counts[WAITING] -= 1
         counts[ACTIVE] += 1
         row.state = ACTIVE
-        self.log_start(StartRecord(job.id, now, job.task, job.group, job.cost))
+        self.log_start(row, now)
         has_others = len(group.lanes) > 1
         if lane.waiting:
             if lane.state is READY:
@@ -171,7 +170,7 @@ class Line(Filing):
         if until <= choosing.now:
             return
         name, id = meter.key
-        for line in choosing.lines:
+        for line in choosing.queues:
             group = line.groups.get(id)
             for cls, lane in group.lanes.items() if group is not None else ():
                 if lane.state is READY and lane.waiting and any(limit.name == name for limit in cls.group_limits):
