@@ -18,12 +18,13 @@ TOGETHER = 256
 class Step:
     """One step to do, and whom to answer."""
 
-    __slots__ = ("args", "call", "error", "future", "loop", "result", "writes")
+    __slots__ = ("args", "call", "error", "future", "loop", "quick", "result", "writes")
 
-    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], writes: bool) -> None:
+    def __init__(self, call: Callable[..., Any], args: tuple[Any, ...], writes: bool, quick: bool = False) -> None:
         self.call = call
         self.args = args
         self.writes = writes
+        self.quick = quick
         self.result: Any = None
         self.error: BaseException | None = None
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -60,10 +61,11 @@ def answer(batch: list[Step]) -> None:
             log.warning("%s", step.error)
     for loop, steps in by_loop.items():
         if not loop.is_closed():
-            loop.call_soon_threadsafe(_resolve, steps)
+            loop.call_soon_threadsafe(resolve, steps)
 
 
-def _resolve(steps: list[Step]) -> None:
+def resolve(steps: list[Step]) -> None:
+    """Give each caller of this event loop its answer."""
     for step in steps:
         future = step.future
         if future is None or future.done():

@@ -91,7 +91,7 @@ class Ears:
         if address:
             unit.db.execute(SPACE["add_ear"], (address, unit.space, waits))
             unit.ears_version += 1
-            unit.news.ears[address] = int(waits)
+            unit.news.set_ears({**unit.news.ears, address: int(waits)})
             unit.written = True
 
     def _listen(self) -> None:

@@ -29,6 +29,9 @@ class Lanes:
         self.unit = unit
         self.page = 4
         """How many lanes and jobs are read at once: as many as the claim wants to start."""
+        self.spare: dict[str, tuple[list[tuple[QueueState, Group]], list[LaneMeter]]] = {}
+        """Groups by name that were at hand in an earlier transaction, with their lanes and meters."""
+        self._spare_numbers: dict[int, str] = {}
         self._jobs_page: dict[LaneClass, int] = {}
         self._blocked_from: dict[LaneClass, int] = {}
 
@@ -103,7 +106,9 @@ class Lanes:
     def groups(self, queue: QueueState, names: Iterable[str | None]) -> None:
         """Groups by name, each with all its lanes."""
         number = self.unit.numbers.get(queue)
-        wanted = [name or "" for name in dict.fromkeys(names) if name not in queue.groups]
+        names = list(dict.fromkeys(names))
+        self.bring_back(names)
+        wanted = [name or "" for name in names if name not in queue.groups]
         if number is not None and wanted:
             if len(wanted) == 1:
                 rows = self.unit.db.execute(SQL["group"], (wanted[0], number)).fetchall()
@@ -114,6 +119,9 @@ class Lanes:
     def groups_numbered(self, queue: QueueState, numbers: Iterable[int]) -> None:
         """Groups by their numbers, each with all its lanes."""
         taken = self.unit.groups
+        numbers = list(numbers)
+        if self.spare:
+            self.bring_back([self._spare_numbers.get(number) for number in numbers])
         wanted = [number for number in dict.fromkeys(numbers) if number not in taken]
         if wanted:
             self._take_groups(queue, self.unit.db.execute(SQL["groups"], (json.dumps(wanted),)).fetchall())
@@ -146,13 +154,66 @@ class Lanes:
                     lane.meet(registry)
                 lane.state, lane.until, lane.waiting = STATES[state], until, jobs
                 lane.edge = LOWEST if jobs else None
-                if jobs and lane.state is READY:
-                    lane.make_ready()
-                elif jobs and lane.state is BLOCKED:
-                    cls.push_blocked(until, lane)
+                self._line_up(lane)
                 unit.took_lane(lane, lane_number)
                 lanes.append(lane)
         return lanes
+
+    def set_aside(self) -> None:
+        """Let go of groups without forgetting them; what is reserved for somebody stays."""
+        unit, registry = self.unit, self.unit.state.registry
+        kept = {None, *(meter.key[1] for meter in registry.reserved)}
+        for queue in unit.state.queues.values():
+            for name, group in list(queue.groups.items()):
+                if name is not None and name not in kept:
+                    self.spare.setdefault(name, ([], []))[0].append((queue, group))
+                    del queue.groups[name]
+                    number = unit.numbers[group]
+                    self._spare_numbers[number] = name
+                    del unit.groups[number]
+            for cls in queue.classes.values():
+                cls.lanes = {name: lane for name, lane in cls.lanes.items() if name in kept}
+                cls.ready, cls.blocked = [], []
+                self.keep_elsewhere(cls)
+                for lane in cls.lanes.values():
+                    self._line_up(lane)
+        for key, meter in list(registry.meters.items()):
+            if key[1] is not None and key[1] not in kept:
+                self.spare.setdefault(key[1], ([], []))[1].append(meter)
+                del registry.meters[key], registry.by_limit[key[0]][key]
+        unit.meters.complete.clear()
+        self._blocked_from.clear()
+
+    def bring_back(self, names: Iterable[str | None]) -> None:
+        """Have groups that were set aside at hand again."""
+        if not self.spare:
+            return
+        unit, registry = self.unit, self.unit.state.registry
+        for name in names:
+            groups, meters = self.spare.pop(name or "", ((), ()))
+            for queue, group in groups:
+                queue.groups[group.id] = group
+                number = unit.numbers[group]
+                unit.groups[number] = group
+                del self._spare_numbers[number]
+                for cls, lane in group.lanes.items():
+                    cls.lanes[group.id] = lane
+                    self._line_up(lane)
+            for meter in meters:
+                registry.meters[meter.key] = meter
+                registry.by_limit.setdefault(meter.key[0], {})[meter.key] = None
+
+    def bring_all_back(self) -> None:
+        """Have everything at hand that was set aside."""
+        self.bring_back(list(self.spare))
+
+    def _line_up(self, lane: Lane) -> None:
+        """Let a lane be found by its class."""
+        lane.pushed = None
+        if lane.waiting and lane.state is READY:
+            lane.make_ready()
+        elif lane.waiting and lane.state is BLOCKED:
+            lane.cls.push_blocked(lane.until, lane)
 
     def lanes_under(self, meters: Iterable[LaneMeter]) -> None:
         """Every lane under these keys, in whatever queue: those of the groups they are about."""
@@ -182,6 +243,9 @@ class Lanes:
     def to_reclassify(self, queues: list[QueueState]) -> None:
         """What putting tasks into other classes is about: every shared meter, and lanes that are shut."""
         unit, registry = self.unit, self.unit.state.registry
+        if not queues:
+            return
+        self.bring_all_back()
         unit.meters.load((limit.name, None) for limit in registry.limits.values() if limit.by is None)
         for queue in queues:
             for cls in queue.classes.values():
@@ -193,6 +257,8 @@ class Lanes:
 
     def parked_under(self, keys: Keys) -> None:
         """The lanes that wait for a finish under these keys."""
+        if not keys:
+            return
         stored = self.unit.meters.stored
         self.lanes_under(meter for meter, _ in keys if meter in stored and stored[meter].parked)
 

@@ -17,7 +17,7 @@ from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import Keys, Lane
 from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import Row
-from paceline.stores.steps.state import Permit
+from paceline.stores.steps.state import Leased, Permit
 
 if TYPE_CHECKING:
     from paceline.stores.sqlite.unit import Unit
@@ -44,7 +44,13 @@ class Loader:
     def rows(self, ids: Iterable[str]) -> list[Row]:
         """Those of some jobs that exist, with the queues they are in."""
         unit = self.unit
-        at_hand, remembered = unit.state.rows, unit.remembered
+        at_hand, remembered, jobs, by_n, queues = (
+            unit.state.rows,
+            unit.remembered,
+            unit.jobs,
+            unit.by_n,
+            unit.state.queues,
+        )
         ids = list(dict.fromkeys(ids))
         wanted: list[str] = []
         known: list[Row] = []
@@ -54,9 +60,13 @@ class Loader:
                 if row is None:
                     wanted.append(job_id)
                 else:
-                    unit.by_n[unit.jobs[row].n] = row
-                    at_hand[job_id] = self.unit.lanes.known(row.job.queue).rows[job_id] = row
+                    stored = jobs[row]
+                    stored.life = life_of(row)
+                    by_n[stored.n] = row
+                    at_hand[job_id] = queues[row.job.queue].rows[job_id] = row
                     known.append(row)
+                    if row.keys:
+                        unit.lanes.bring_back([meter.key[1] for meter, _ in row.keys])
         self._unique_of(known)
         if len(wanted) == 1:
             self.take_rows(unit.db.execute(JOBS["by_id"], (wanted[0], unit.space)).fetchall())
@@ -76,26 +86,35 @@ class Loader:
     def take_rows(self, rows: Iterable[Sequence[Any]]) -> list[Row]:
         """The jobs of rows that were read, those left out that are at hand or were removed in this step."""
         unit = self.unit
+        by_n, at_hand, jobs, remembered = unit.by_n, unit.state.rows, unit.jobs, unit.remembered
+        queues: dict[int, QueueState] = {}
         taken: list[Row] = []
-        charged: list[tuple[Row, str]] = []
+        lived: list[tuple[Row, str | None]] = []
         for columns in rows:
             n = columns[0]
-            if n in unit.by_n:
+            if n in by_n:
                 continue
-            queue = self._numbered(n >> QUEUE)
+            number = n >> QUEUE
+            queue = queues.get(number)
+            if queue is None:
+                queue = queues[number] = self._numbered(number)
             row, keys = read_row(queue.name, columns)
-            unit.remembered.pop(row.job.id, None)
-            unit.by_n[n] = row
-            unit.state.rows[row.job.id] = queue.rows[row.job.id] = row
-            unit.jobs[row] = Stored(n, columns[9], None if columns[10] is None else row.state, life_of(row), None)
+            job_id = row.job.id
+            remembered.pop(job_id, None)
+            by_n[n] = row
+            at_hand[job_id] = queue.rows[job_id] = row
+            jobs[row] = Stored(n, columns[9])
+            if columns[10] is not None:
+                lived.append((row, keys))
             taken.append(row)
-            if keys is not None:
-                charged.append((row, keys))
-        if charged:
-            unit.meters.by_numbers(number for _, keys in charged for number, _ in json.loads(keys))
-            for row, keys in charged:
-                row.keys = unit.meters.keys_from(keys)
-                unit.jobs[row].life = life_of(row)
+        if lived:
+            charged = [json.loads(keys) for _, keys in lived if keys is not None]
+            unit.meters.by_numbers(number for keys in charged for number, _ in keys)
+            for row, found in lived:
+                if found is not None:
+                    row.keys = unit.meters.keys_from(found)
+                stored = jobs[row]
+                stored.state, stored.life = row.state, life_of(row)
         self._unique_of(taken)
         return taken
 
@@ -125,11 +144,11 @@ class Loader:
     def _place_delayed(self, queue: QueueState, row: Row) -> None:
         row.entry = entry = (row.due_at, row.order, row)
         heappush(queue.delayed, entry)
-        self.unit.jobs[row].place = ("delayed", self.unit.numbers[queue], row.due_at, row.order)
+        self.unit.jobs[row].place = (False, self.unit.numbers[queue], row.due_at, row.order)
 
     def _place_waiting(self, lane: Lane, row: Row) -> None:
         lane.place(row)
-        self.unit.jobs[row].place = ("wait", self.unit.numbers[lane], row.job.priority, row.order)
+        self.unit.jobs[row].place = (True, self.unit.numbers[lane], row.job.priority, row.order)
 
     def ways_back(self, rows: Iterable[Row]) -> None:
         """Where jobs that run go when they wait again: their groups, and what their lanes meet."""
@@ -181,7 +200,8 @@ class Loader:
 
     def _unique_of(self, rows: list[Row]) -> None:
         keyed = [row for row in rows if row.job.unique is not None]
-        self.unique((self.unit.lanes.known(row.job.queue), row.job.unique or "") for row in keyed)
+        if keyed:
+            self.unique((self.unit.lanes.known(row.job.queue), row.job.unique or "") for row in keyed)
 
     def starts(self, rows: Iterable[Row]) -> None:
         """Where the log has the starts of these runs."""
@@ -199,13 +219,16 @@ class Loader:
         state.lease_ends.clear()
         jobs = self._first_leases("leases", now, ending + 1, most)
         rows = self.rows_numbered([n for n, until in jobs if until <= now])
-        live = [unit_row for n, until in jobs if until > now and (unit_row := self.unit.by_n.get(n)) is not None]
-        for row in (*rows, *live):
-            if row.state is ACTIVE:
-                state.lease([(row, row.fence)], row.lease_until)
+        ends: dict[Micros, Leased] = {}
+        for n, until in jobs:
+            row = self.unit.by_n.get(n)
+            if row is not None and row.state is ACTIVE:
+                ends.setdefault(until, []).append((row, row.fence))
+        for until, holders in ends.items():
+            state.lease(holders, until)
         self._free(row.keys for row in rows)
         self.ways_back(rows)
-        permits = self._first_leases("permit_leases", now, 1, most)
+        permits = self._first_leases("permit_leases", now, len(state.permits) + 1, most)
         self.permits([permit for permit, until in permits if until <= now])
         for permit, until in permits:
             holder = state.permits.get(permit)

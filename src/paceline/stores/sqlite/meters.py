@@ -6,7 +6,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,6 +20,9 @@ from paceline.stores.sqlite.connect import Database
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import PARKED, Keys
 from paceline.stores.steps.registry import LaneMeter, Registry
+
+if TYPE_CHECKING:
+    from paceline.stores.sqlite.lanes import Lanes
 
 SQL = statements("limits")
 LOGS_KEPT = 20_000
@@ -80,7 +83,9 @@ class Stored:
 class Meters:
     """The meters that a unit of work has at hand, and what the file has of them."""
 
-    def __init__(self, db: Database, space: int, registry: Registry, logs: dict[int, tuple[int, list[Any]]]) -> None:
+    def __init__(
+        self, db: Database, space: int, registry: Registry, logs: dict[int, tuple[int, list[Any]]], lanes: Lanes
+    ) -> None:
         self.db = db
         self.space = space
         self.registry = registry
@@ -91,12 +96,15 @@ class Meters:
         self.complete: set[LaneMeter] = set()
         """Meters of which every lane is at hand."""
         self._absent: set[Key] = set()
+        self._lanes = lanes
 
     # loading
 
     def load(self, keys: Iterable[Key]) -> None:
         """Bring the meters of these keys; one that nobody has used is not in the file."""
         at_hand = self.registry.meters
+        keys = list(keys)
+        self._lanes.bring_back([group for _, group in keys])
         wanted = [key for key in dict.fromkeys(keys) if key not in at_hand and key not in self._absent]
         if len(wanted) == 1:
             name, group = wanted[0]
@@ -108,6 +116,7 @@ class Meters:
 
     def load_limit(self, name: str) -> list[LaneMeter]:
         """Bring every meter of a limit."""
+        self._lanes.bring_all_back()
         self._take(self.db.execute(SQL["of_limit"], (self.space, name)).fetchall())
         return self.registry.meters_of(name)
 
@@ -129,7 +138,9 @@ class Meters:
     def keys_from(self, text: str) -> Keys:
         """The keys of a lease, once they are at hand; those whose limit was dropped since are gone."""
         found = [(self._numbered[number], cost) for number, cost in json.loads(text)]
-        return [(meter, cost) for meter, cost in found if meter is not None]
+        keys = [(meter, cost) for meter, cost in found if meter is not None]
+        self._lanes.bring_back([meter.key[1] for meter, _ in keys])
+        return keys
 
     def keys_text(self, keys: Keys) -> str:
         return json.dumps([(self.stored[meter].number, cost) for meter, cost in keys if meter in self.stored])

@@ -220,6 +220,7 @@ def _pause(unit: Unit, queue: str, task: str | None, group: str | None, paused: 
 
 def _obliterate(unit: Unit, queue: str, force: bool) -> None:
     found = unit.lanes.queue(queue)
+    unit.lanes.bring_all_back()
     if found is not None:
         rows = unit.loader.rows_of(found)
         moved(unit, rows)

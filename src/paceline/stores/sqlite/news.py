@@ -33,7 +33,13 @@ class News:
         self._sleepers = sleepers
         self.ears: dict[str, int] = {}
         """Other processes' sockets, and whether somebody there waits for the end of a job."""
+        self._waiting_elsewhere: list[str] = []
         self.clear()
+
+    def set_ears(self, ears: dict[str, int]) -> None:
+        """Who listens in other processes."""
+        self.ears = ears
+        self._waiting_elsewhere = [address for address, waits in ears.items() if waits]
 
     def clear(self) -> None:
         self.everyone = False
@@ -45,7 +51,7 @@ class News:
     @property
     def waiters(self) -> Sized:
         """Not empty when somebody may wait for the end of a job, here or in another process."""
-        return self._sleepers.waiters or [address for address, waits in self.ears.items() if waits]
+        return self._sleepers.waiters or self._waiting_elsewhere
 
     def any(self) -> bool:
         """True when there is something to tell."""

@@ -20,8 +20,8 @@ STATES = {str(state): state for state in JobState}
 
 Life = tuple[Any, ...]
 """All that can change of a job, to compare before and after."""
-Place = tuple[str, int, int, int]
-"""Where a job that has not started is found: the table, the lane or queue, and its place there."""
+Place = tuple[bool, int, int, int]
+"""Where a job that has not started is found: whether it waits, the lane or else the queue, and its place there."""
 
 
 class Stored:
@@ -29,13 +29,20 @@ class Stored:
 
     __slots__ = ("first_due_at", "life", "n", "place", "state")
 
-    def __init__(self, n: int, first_due_at: Micros, state: JobState | None, life: Life, place: Place | None) -> None:
+    def __init__(self, n: int, first_due_at: Micros) -> None:
         self.n = n
         self.first_due_at = first_due_at
-        self.state = state
+        self.state: JobState | None = None
         """None: nothing has happened to it."""
-        self.life = life
-        self.place = place
+        self.life: Life = ()
+        self.place: Place | None = None
+
+    def differs(self, row: Row) -> bool:
+        """True when something happened to the job that the file does not say."""
+        if self.state is None:
+            asked = DELAYED if self.first_due_at > row.created_at else WAITING
+            return row.state is not asked or row.due_at != self.first_due_at
+        return row.state is not self.state or life_of(row) != self.life
 
 
 class Options(msgspec.Struct, array_like=True, frozen=True):

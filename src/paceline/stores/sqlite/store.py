@@ -24,12 +24,28 @@ from paceline.stores.sqlite.reading import READS, all_starts
 from paceline.stores.sqlite.unit import Unit
 from paceline.stores.sqlite.within import do_within
 from paceline.stores.sqlite.writer import Writer
-from paceline.stores.steps import claim, extend, insert, limits
+from paceline.stores.steps import begun, claim, extend, finish, gate, insert, limits
 from paceline.stores.steps.sleepers import Sleeper, Sleepers
 from paceline.stores.steps.store import StepStore
 
 log = logging.getLogger("paceline.store")
 T = TypeVar("T")
+
+QUICK = frozenset(
+    {
+        claim.claim,
+        finish.finish,
+        gate.decide_again,
+        begun.begun,
+        extend.extend,
+        extend.note,
+        limits.acquire,
+        limits.give_back,
+    }
+)
+"""Steps of a run, bounded by the slots of a worker: over in a moment."""
+FEW = 100
+"""So many jobs are added in a moment."""
 
 
 class SqliteStore(StepStore):
@@ -154,7 +170,8 @@ class SqliteStore(StepStore):
         return super().listen(queues, worker)
 
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
-        return await self._write(_run, step, *args)
+        quick = step in QUICK or (step is insert.insert and len(args[0]) <= FEW)
+        return await self._writer.run(self._declared_first, _run, step, *args, writes=True, quick=quick)
 
     async def _look(self, step: Callable[..., T], *args: Any) -> T:
         reads = READS.get(step)

@@ -22,7 +22,7 @@ from paceline.stores.sqlite.needs import NEEDS
 from paceline.stores.sqlite.news import News
 from paceline.stores.sqlite.rows import Stored
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.sqlite.write import class_row, group_row, lane_row, queue_row, write
+from paceline.stores.sqlite.write import group_row, lane_row, queue_row, write
 from paceline.stores.steps.insert import insert
 from paceline.stores.steps.lanes import LOWEST, Group, Lane, LaneClass
 from paceline.stores.steps.queue_state import QueueState
@@ -32,9 +32,10 @@ from paceline.stores.steps.state import State
 
 LANES = statements("lanes")
 SPACE = statements("space")
-KEPT_GROUPS = 32
-"""So many groups stay at hand between transactions: all that is at hand is compared when a step is written."""
-KEPT_METERS = 64
+AT_HAND = 32
+"""So many groups and meters stay at hand between transactions: all that is at hand is compared with the file."""
+KEPT_GROUPS = 5_000
+"""So many are set aside, until a step needs them."""
 KEPT_JOBS = 5_000
 """So many running jobs stay in memory between transactions."""
 
@@ -81,8 +82,10 @@ class Unit:
         self.lanes = Lanes(self)
         self.numbers: dict[object, int] = {}
         """Queues, classes, groups and lanes by the numbers that the file has for them."""
-        self.saved: dict[object, tuple[Any, ...]] = {}
+        self.saved: dict[object, Any] = {}
         """The same as they are written."""
+        self.stored_classes: dict[QueueState, list[LaneClass]] = {}
+        self.stored_lanes: dict[Group, list[Lane]] = {}
         self.classes: dict[int, LaneClass] = {}
         self.groups: dict[int, Group] = {}
         self.queue_of: dict[LaneClass | Group, QueueState] = {}
@@ -107,20 +110,29 @@ class Unit:
     def took_queue(self, queue: QueueState, number: int) -> None:
         """A queue came to hand as the file has it."""
         self.numbers[queue] = number
+        self.stored_classes[queue] = list(queue.classes.values())
         for cls in queue.classes.values():
             self.queue_of[cls] = queue
-            self.saved[cls] = class_row(cls)
-        self.saved[queue] = queue_row(self, queue)
+            self.saved[cls] = set(cls.tasks)
+        self.saved[queue] = queue_row(queue)
 
     def took_group(self, queue: QueueState, group: Group, number: int) -> None:
         self.numbers[group] = number
         self.groups[number] = group
         self.queue_of[group] = queue
         self.saved[group] = group_row(group)
+        self.stored_lanes[group] = []
 
     def took_lane(self, lane: Lane, number: int) -> None:
         self.numbers[lane] = number
         self.saved[lane] = lane_row(lane)
+        self.stored_lanes[lane.group].append(lane)
+
+    def forget_group(self, group: Group) -> None:
+        """A group and its lanes are not at hand any more."""
+        for lane in self.stored_lanes.pop(group):
+            del self.numbers[lane], self.saved[lane]
+        del self.groups[self.numbers.pop(group)], self.saved[group], self.queue_of[group]
 
     def next_id(self) -> int:
         """The next number of a queue, class, group, lane or meter."""
@@ -150,7 +162,7 @@ class Unit:
             self.rules_version = rules_version
             self._empty()
         if ears_version != self.ears_version:
-            self.news.ears = dict(db.execute(SPACE["ears"], (self.space,)).fetchall())
+            self.news.set_ears(dict(db.execute(SPACE["ears"], (self.space,)).fetchall()))
             self.ears_version = ears_version
         state = self.state
         state.orders, state.fences = orders, fences
@@ -159,7 +171,7 @@ class Unit:
         if self._fresh:
             self._fresh = False
             self.rules.give(state.registry)
-            self.meters = Meters(db, self.space, state.registry, self.logs)
+            self.meters = Meters(db, self.space, state.registry, self.logs, self.lanes)
             self.meters.load_reserved()
             state.waiting_permits = set(json.loads(permits))
         self.meters.db = db
@@ -191,15 +203,15 @@ class Unit:
         self._now = max(self.clock.now(), self._latest)
         return self._now
 
-    def flush(self) -> None:
+    def flush(self, last: bool = False) -> None:
         """Write what differs, to be committed with the rest."""
         self._unwritten = False
-        self.written |= write(self)
+        self.written |= write(self, last)
 
     def end(self) -> bool:
         """Write what changed, and the number that tells others so; True when something did."""
         if self._unwritten:
-            self.flush()
+            self.flush(last=True)
         state = self.state
         numbers = (state.orders, state.fences, json.dumps(sorted(state.waiting_permits)))
         self.written |= numbers != self._numbers_before or self.ids != self._ids_before or self.news.any()
@@ -226,14 +238,14 @@ class Unit:
         """Keep at hand what is little and likely to be needed next."""
         state = self.state
         self.meters.settle()
-        if self.outdated or len(self.groups) > KEPT_GROUPS or len(state.registry.meters) > KEPT_METERS:
+        if self.outdated or len(self.remembered) > KEPT_JOBS or len(self.lanes.spare) > KEPT_GROUPS:
             self._empty()
             return
-        running = {row.job.id: row for row in state.rows.values() if row.state is ACTIVE}
-        self.remembered.update(running)
-        if len(self.remembered) > KEPT_JOBS:
-            self.remembered.clear()
-        self.jobs = {row: self.jobs[row] for row in self.remembered.values()}
+        for job_id, row in state.rows.items():
+            if row.state is ACTIVE:
+                self.remembered[job_id] = row
+            else:
+                del self.jobs[row]
         state.rows.clear()
         for queue in state.queues.values():
             queue.rows.clear()
@@ -249,6 +261,8 @@ class Unit:
         state.last_claims.clear()
         state.lease_ends.clear()
         self._forget_step()
+        if len(self.groups) > AT_HAND or len(state.registry.meters) > AT_HAND:
+            self.lanes.set_aside()
 
     # classes that are no more
 
@@ -256,7 +270,7 @@ class Unit:
         """Move the jobs of a class to the classes that its tasks belong to now, in the file: there may be millions."""
         queue, number = self.queue_of[cls], self.numbers[cls]
         homes = {task: queue.class_for(task) for task in sorted(cls.tasks)}
-        write(self)
+        write(self, last=False)
         db = self.db
         where = {"class": number, "homes": json.dumps({task: self.numbers[home] for task, home in homes.items()})}
         paused = json.dumps(sorted(queue.paused_groups))
@@ -279,8 +293,7 @@ class Unit:
         for group in queue.groups.values():
             for lane in group.lanes.values():
                 lane.leave_meters()
-                self.numbers.pop(lane), self.saved.pop(lane)
-            del self.groups[self.numbers.pop(group)], self.saved[group], self.queue_of[group]
+            self.forget_group(group)
         queue.groups = {}
         for cls in queue.classes.values():
             cls.lanes, cls.ready, cls.blocked = {}, [], []

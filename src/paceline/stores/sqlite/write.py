@@ -21,7 +21,7 @@ from paceline.stores.sqlite.rows import (
     life_of,
 )
 from paceline.stores.sqlite.statements import statements
-from paceline.stores.steps.lanes import Group, Lane, LaneClass
+from paceline.stores.steps.lanes import Group, Lane
 from paceline.stores.steps.queue_state import QueueState
 from paceline.stores.steps.rows import Row
 
@@ -34,10 +34,10 @@ LIMITS = statements("limits")
 SPACE = statements("space")
 
 
-def write(unit: Unit) -> bool:
-    """Write what differs; True when something did."""
+def write(unit: Unit, last: bool) -> bool:
+    """Write what differs; True when something did. `last`: no step follows in this transaction."""
     # Each has numbers that the next ones refer to.
-    found = [_rules(unit), _queues(unit), unit.meters.write(unit.next_id), _jobs(unit)]
+    found = [_rules(unit), _queues(unit), unit.meters.write(unit.next_id), _jobs(unit, last)]
     found += [_unique(unit), _starts(unit), _permits(unit), _workers(unit)]
     return any(found)
 
@@ -70,82 +70,67 @@ def _rules(unit: Unit) -> bool:
 def _queues(unit: Unit) -> bool:
     state, numbers, saved = unit.state, unit.numbers, unit.saved
     changed = False
-    for queue in [queue for queue in numbers if isinstance(queue, QueueState)]:
-        if state.queues.get(queue.name) is not queue:
-            _drop_queue(unit, queue)
-            changed = True
+    for queue in [queue for queue in unit.stored_classes if state.queues.get(queue.name) is not queue]:
+        _drop_queue(unit, queue)
+        changed = True
     for queue in state.queues.values():
         if queue not in numbers:
             numbers[queue] = unit.next_id()
             unit.db.execute(LANES["create_queue"], (numbers[queue], unit.space, queue.name))
-            saved[queue] = ()
+            unit.stored_classes[queue] = []
+            saved[queue] = ((), ())
         changed |= _classes(unit, queue)
-        row = queue_row(unit, queue)
-        if saved[queue] != row:
+        row = queue_row(queue)
+        before = saved[queue]
+        if before != row:
             changed = True
-            if saved[queue][:1] != row[:1]:
+            if before[0] != row[0]:
                 unit.db.execute(LANES["save_queue"], _queue_columns(unit, queue))
-            if saved[queue][1:] != row[1:]:
+            if before[1] != row[1]:
                 unit.db.execute(LANES["save_settings"], (_settings(queue), numbers[queue]))
             saved[queue] = row
     return _groups(unit) or changed
 
 
-def queue_row(unit: Unit, queue: QueueState) -> tuple[Any, ...]:
+def queue_row(queue: QueueState) -> tuple[Any, ...]:
     """A queue as it is written: what changes with nearly every start, and its settings."""
-    classes = tuple((unit.numbers[cls], cls.waiting) for cls in queue.classes.values())
-    tasksets = tuple(queue.tasksets.items())
-    settings = (queue.paused, frozenset(queue.paused_tasks), frozenset(queue.paused_groups), tasksets)
-    return (queue.virtual_time, queue.filings, tuple(queue.counts.values()), classes), settings
-
-
-def class_row(cls: LaneClass) -> tuple[Any, ...]:
-    return tuple(sorted(cls.tasks))
-
-
-def group_row(group: Group) -> tuple[Any, ...]:
-    return (*group.ticket, group.waiting, group.size)
-
-
-def lane_row(lane: Lane) -> tuple[Any, ...]:
-    return (lane.state.value, *lane.group.ticket, lane.until, lane.waiting)
+    waiting = [cls.waiting for cls in queue.classes.values()]
+    settings = (queue.paused, set(queue.paused_tasks), set(queue.paused_groups), len(queue.tasksets))
+    return [queue.virtual_time, queue.filings, *queue.counts.values(), *waiting], settings
 
 
 def _drop_queue(unit: Unit, queue: QueueState) -> None:
     """A queue is gone, and everything that was filed in it; its jobs are removed one by one."""
     number = unit.numbers.pop(queue)
     del unit.saved[queue]
-    for cls in [cls for cls, owner in unit.queue_of.items() if owner is queue and isinstance(cls, LaneClass)]:
+    for cls in unit.stored_classes.pop(queue):
         unit.db.execute(LANES["drop_lanes"], (unit.numbers[cls],))
         unit.db.execute(LANES["drop_class"], (unit.numbers[cls],))
         del unit.classes[unit.numbers.pop(cls)], unit.saved[cls], unit.queue_of[cls]
-    for group in [group for group, owner in unit.queue_of.items() if owner is queue and isinstance(group, Group)]:
-        del unit.groups[unit.numbers.pop(group)], unit.saved[group], unit.queue_of[group]
-        for lane in [lane for lane in unit.numbers if isinstance(lane, Lane) and lane.group is group]:
-            del unit.numbers[lane], unit.saved[lane]
+    for group in [group for group in unit.groups.values() if unit.queue_of[group] is queue]:
+        unit.forget_group(group)
     unit.db.execute(LANES["drop_groups"], (number,))
     unit.db.execute(JOBS["drop_starts"], (number,))
     unit.db.execute(LANES["drop_queue"], (number,))
 
 
 def _classes(unit: Unit, queue: QueueState) -> bool:
-    current = {cls: None for cls in queue.classes.values()}
-    gone = [
-        cls for cls in unit.saved if isinstance(cls, LaneClass) and unit.queue_of[cls] is queue and cls not in current
-    ]
-    for cls in gone:
-        del unit.saved[cls]
+    stored = unit.stored_classes[queue]
+    current = dict.fromkeys(queue.classes.values())
+    gone = [cls for cls in stored if cls not in current]
     changed: list[tuple[int, int, str]] = []
     for cls in current:
         if cls not in unit.numbers:
             number = unit.numbers[cls] = unit.next_id()
             unit.classes[number], unit.queue_of[cls] = cls, queue
             cls.source = unit.lanes
-        row = class_row(cls)
-        if unit.saved.get(cls) != row:
-            unit.saved[cls] = row
-            changed.append((unit.numbers[cls], unit.numbers[queue], json.dumps(row)))
-    return _many(unit, LANES, drop_class=[(unit.numbers[cls],) for cls in gone], save_class=changed)
+        if unit.saved.get(cls) != cls.tasks:
+            unit.saved[cls] = set(cls.tasks)
+            changed.append((unit.numbers[cls], unit.numbers[queue], json.dumps(sorted(cls.tasks))))
+    if gone or changed:
+        unit.stored_classes[queue] = list(current)
+        return _many(unit, LANES, drop_class=[(unit.numbers[cls],) for cls in gone], save_class=changed)
+    return False
 
 
 def _queue_columns(unit: Unit, queue: QueueState) -> tuple[Any, ...]:
@@ -161,68 +146,87 @@ def _settings(queue: QueueState) -> str:
     return json.dumps({"paused": queue.paused, **names, "tasksets": tasksets})
 
 
+def group_row(group: Group) -> tuple[int, ...]:
+    return (*group.ticket, group.waiting, group.size)
+
+
+def lane_row(lane: Lane) -> tuple[Any, ...]:
+    return (lane.state.value, *lane.group.ticket, lane.until, lane.waiting)
+
+
 def _groups(unit: Unit) -> bool:
     numbers, saved = unit.numbers, unit.saved
-    new_groups, groups, new_lanes, lanes, gone_lanes = [], [], [], [], []
-    gone = [
-        (number, group)
-        for number, group in unit.groups.items()
-        if unit.queue_of[group].groups.get(group.id) is not group
-    ]
-    for _, group in gone:
-        del unit.groups[numbers.pop(group)], saved[group], unit.queue_of[group]
-    for lane in [lane for lane in saved if isinstance(lane, Lane) and lane.group.lanes.get(lane.cls) is not lane]:
-        gone_lanes.append((numbers.pop(lane),))
-        del saved[lane]
+    gone: list[tuple[int]] = []
+    new: list[tuple[Any, ...]] = []
+    changed: list[tuple[Any, ...]] = []
+    lanes: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+    for number, group in list(unit.groups.items()):
+        _lanes_gone(unit, group, lanes[0])
+        if unit.queue_of[group].groups.get(group.id) is not group:
+            gone.append((number,))
+            unit.forget_group(group)
     for queue in unit.state.queues.values():
         for group in queue.groups.values():
             row = group_row(group)
             if saved.get(group) != row:
                 if group in numbers:
-                    groups.append((*row, numbers[group]))
+                    changed.append((*row, numbers[group]))
                 else:
                     number = unit.next_id()
-                    new_groups.append((number, numbers[queue], group.id or "", *row))
+                    new.append((number, numbers[queue], group.id or "", *row))
                     unit.took_group(queue, group, number)
                 saved[group] = row
-            for lane in group.lanes.values():
-                row = lane_row(lane)
-                if saved.get(lane) != row:
-                    if lane in numbers:
-                        lanes.append((*row, numbers[lane]))
-                    else:
-                        number = numbers[lane] = unit.next_id()
-                        new_lanes.append((number, numbers[lane.cls], numbers[group], *row))
-                    saved[lane] = row
-    dropped = [(number,) for number, _ in gone]
-    removed = _many(unit, LANES, drop_lane=gone_lanes, drop_group=dropped)
-    return removed | _many(unit, LANES, add_group=new_groups, save_group=groups, add_lane=new_lanes, save_lane=lanes)
+            _lanes_of(unit, group, *lanes[1:])
+    if not (gone or new or changed or any(lanes)):
+        return False
+    _many(unit, LANES, drop_lane=lanes[0], drop_group=gone, add_group=new, save_group=changed)
+    return _many(unit, LANES, add_lane=lanes[1], save_lane=lanes[2]) or True
+
+
+def _lanes_gone(unit: Unit, group: Group, gone: list[Any]) -> None:
+    known = unit.stored_lanes[group]
+    for lane in [lane for lane in known if group.lanes.get(lane.cls) is not lane]:
+        gone.append((unit.numbers.pop(lane),))
+        del unit.saved[lane]
+        known.remove(lane)
+
+
+def _lanes_of(unit: Unit, group: Group, new: list[Any], changed: list[Any]) -> None:
+    for lane in group.lanes.values():
+        row = lane_row(lane)
+        if unit.saved.get(lane) != row:
+            if lane in unit.numbers:
+                changed.append((*row, unit.numbers[lane]))
+                unit.saved[lane] = row
+            else:
+                number = unit.next_id()
+                new.append((number, unit.numbers[lane.cls], unit.numbers[group], *row))
+                unit.took_lane(lane, number)
 
 
 # jobs
 
 
-def _jobs(unit: Unit) -> bool:
-    state, stored_jobs = unit.state, unit.jobs
+def _jobs(unit: Unit, last: bool) -> bool:
+    state, stored_jobs, numbers = unit.state, unit.jobs, unit.numbers
+    left: tuple[list[tuple[int, int, int]], ...] = ([], [])
+    taken: tuple[list[tuple[int, int, int, int]], ...] = ([], [])
     removed = [(n, row) for n, row in unit.by_n.items() if state.rows.get(row.job.id) is not row]
-    left: dict[str, list[tuple[int, int, int]]] = {"wait": [], "delayed": []}
-    taken: dict[str, list[tuple[int, int, int, int]]] = {"wait": [], "delayed": []}
     for n, row in removed:
-        stored = stored_jobs.pop(row)
+        place = stored_jobs.pop(row).place
         del unit.by_n[n]
-        if stored.place is not None:
-            left[stored.place[0]].append(stored.place[1:])
+        if place is not None:
+            left[place[0]].append(place[1:])
     new: list[tuple[Any, ...]] = []
     begun, completed, others = [], [], []
     for row in state.rows.values():
-        if row not in stored_jobs:
-            n = (unit.numbers[state.queues[row.job.queue]] << QUEUE) + abs(row.order)
-            stored_jobs[row] = Stored(n, row.due_at, None, life_of(row), None)
+        stored = stored_jobs.get(row)
+        if stored is None:
+            n = (numbers[state.queues[row.job.queue]] << QUEUE) + abs(row.order)
+            stored = stored_jobs[row] = Stored(n, row.due_at)
             unit.by_n[n] = row
             new.append(job_columns(unit.space, n, row))
-        stored = stored_jobs[row]
-        life = life_of(row)
-        if stored.life != life:
+        if stored.differs(row):
             if is_completion(row, stored):
                 completed.append(complete_columns(row, stored.n))
             else:
@@ -232,8 +236,10 @@ def _jobs(unit: Unit) -> bool:
                     begun.append((stored.n, unit.space, *run))
                 else:
                     others.append(life_columns(unit.space, row, stored, keys))
-            stored.life, stored.state = life, row.state
-        place = _place_of(unit, row)
+            stored.state = row.state
+            if not last:
+                stored.life = life_of(row)
+        place = _place_of(unit, row) if row.entry is not None else None
         if stored.place != place:
             if stored.place is not None:
                 left[stored.place[0]].append(stored.place[1:])
@@ -241,23 +247,23 @@ def _jobs(unit: Unit) -> bool:
                 taken[place[0]].append((*place[1:], stored.n))
             stored.place = place
     gone = [(n,) for n, _ in removed]
-    found = _many(unit, JOBS, delete_job=gone, delete_life=gone, insert=new)
-    found |= _many(unit, JOBS, begin_life=begun, complete_life=completed, save_life=others)
-    found |= _many(unit, LANES, drop_wait=left["wait"], drop_delayed=left["delayed"])
-    return found | _many(unit, LANES, save_wait=taken["wait"], save_delayed=taken["delayed"])
+    found = _many(unit, JOBS, delete_job=gone, delete_life=gone, insert=new, begin_life=begun, complete_life=completed)
+    found |= _many(unit, JOBS, save_life=others)
+    found |= _many(unit, LANES, drop_wait=left[True], drop_delayed=left[False])
+    return found | _many(unit, LANES, save_wait=taken[True], save_delayed=taken[False])
 
 
 def _place_of(unit: Unit, row: Row) -> Place | None:
-    if row.entry is None:
-        return None
     if row.state is WAITING:
-        return ("wait", unit.numbers[row.lane], row.job.priority, row.order)
+        return (True, unit.numbers[row.lane], row.job.priority, row.order)
     if row.state is DELAYED:
-        return ("delayed", unit.numbers[unit.state.queues[row.job.queue]], row.due_at, row.order)
+        return (False, unit.numbers[unit.state.queues[row.job.queue]], row.due_at, row.order)
     return None
 
 
 def _unique(unit: Unit) -> bool:
+    if not unit.unique and not any(queue.unique for queue in unit.state.queues.values()):
+        return False
     taken, left = [], []
     for queue in unit.state.queues.values():
         for key, row in queue.unique.items():
@@ -291,6 +297,8 @@ def _starts(unit: Unit) -> bool:
 
 def _permits(unit: Unit) -> bool:
     permits = unit.state.permits
+    if not permits and not unit.permits:
+        return False
     saved: list[tuple[Any, ...]] = []
     dropped: list[tuple[Any, ...]] = []
     for name in [*unit.permits, *(name for name in permits if name not in unit.permits)]:
@@ -306,6 +314,8 @@ def _permits(unit: Unit) -> bool:
 
 def _workers(unit: Unit) -> bool:
     state = unit.state
+    if not (unit.workers or unit.claims or state.workers or state.last_claims):
+        return False
     saved, dropped, claimed, forgotten = [], [], [], []
     for worker in {**unit.workers, **state.workers}:
         record = state.workers.get(worker)
@@ -319,6 +329,6 @@ def _workers(unit: Unit) -> bool:
         if claim is None and unit.claims[worker] is not None:
             forgotten.append((unit.space, worker))
         elif claim is not None and unit.claims.get(worker) != claim:
-            claimed.append((unit.space, worker, claim[0], json.dumps(claim[1])))
+            claimed.append((unit.space, worker, claim[0], msgspec.json.encode(claim[1]).decode()))
         unit.claims[worker] = claim
     return _many(unit, SPACE, save_worker=saved, drop_worker=dropped, save_claimed=claimed, drop_claimed=forgotten)

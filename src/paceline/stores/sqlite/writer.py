@@ -18,7 +18,7 @@ from paceline.clock import Clock
 from paceline.errors import PacelineError, StoreUnavailable
 from paceline.forks import abandon
 from paceline.stores.sqlite import schema
-from paceline.stores.sqlite.callers import TOGETHER, Step, answer, gathered, waiting
+from paceline.stores.sqlite.callers import TOGETHER, Step, answer, gathered, resolve, waiting
 from paceline.stores.sqlite.connect import (
     connect,
     in_words,
@@ -45,6 +45,12 @@ FOLD_WAIT = 500
 """Milliseconds to wait for those who read: a long reader must not hold up the writer."""
 LONGEST_NAP = 0.003
 """Seconds between two attempts to begin, once others have kept the file for a while."""
+HERE = 100
+"""So many quick steps share a transaction that an event loop does itself, at most."""
+TOO_LONG = 0.005
+"""Seconds after which a transaction was too long for an event loop."""
+PAUSE = 1.0
+"""Seconds for which the thread does everything after that."""
 FORK_WAIT = 10.0
 """Seconds that a fork waits for a transaction of this process."""
 SPACE = statements("space")
@@ -68,13 +74,17 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._identity: tuple[int, int] | None = None
         self._commits = 0
+        self._handed = 0
+        """Batches that the thread has not answered yet."""
+        self._slow_until = 0.0
+        self._fold_wanted = False
         self._held = False
         self.inherited = False
         """A connection to the file was open when this process was forked."""
 
-    async def run(self, call: Callable[..., T], *args: Any, writes: bool) -> T:
-        """Do one step; returns when it is written."""
-        step = Step(call, args, writes)
+    async def run(self, call: Callable[..., T], *args: Any, writes: bool, quick: bool = False) -> T:
+        """Do one step; returns when it is written. `quick`: the event loop may do it itself if nobody is in the way."""
+        step = Step(call, args, writes, quick)
         if not self.clock.virtual:
             self._post(step)
             assert step.future is not None
@@ -115,11 +125,36 @@ class Writer:
 
     def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
         steps = self._gathered.pop(loop, None)
-        if steps:
+        if steps and not self._done_here(steps):
             self._put(steps)
+
+    def _done_here(self, steps: list[Step]) -> bool:
+        """Do what takes a moment in the event loop itself: no other thread has to wake for it, and be waited for.
+
+        False when it may take longer: many steps, another connection that writes, or a disk that is slow today.
+        """
+        few = len(steps) <= HERE and all(step.quick for step in steps)
+        if not few or self._handed or time.monotonic() < self._slow_until or not self._lock.acquire(blocking=False):
+            return False
+        began = time.monotonic()
+        try:
+            if not self.is_connected or self._handed:
+                return False
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+            self._do(steps, begun=True)
+        finally:
+            self._lock.release()
+        if time.monotonic() - began > TOO_LONG:
+            self._slow_until = time.monotonic() + PAUSE
+        resolve(steps)
+        return True
 
     def _put(self, steps: list[Step]) -> None:
         with self._starting:
+            self._handed += 1
             if self._thread is None:
                 # A queue of its own for each thread: nobody else can take the word that ends it.
                 self._steps = SimpleQueue()
@@ -157,6 +192,11 @@ class Writer:
         while batch := gathered(steps):
             with self._lock:
                 self._do(batch)
+                if self._fold_wanted:
+                    self._fold_wanted = False
+                    self._fold(self._db)
+            with self._starting:
+                self._handed = 0 if steps.empty() else 1
             answer(batch)
         with self._lock:
             if self._thread is None:
@@ -176,12 +216,12 @@ class Writer:
 
     # transactions
 
-    def _do(self, batch: list[Step]) -> None:
+    def _do(self, batch: list[Step], begun: bool = False) -> None:
         """All steps in one transaction; if that fails for a reason that is not theirs, one by one."""
         written = False
         try:
             with in_words(self.path):
-                written = self._transaction(batch)
+                written = self._transaction(batch, begun)
         except BaseException as error:
             self.unit.forget()
             if not passes(error.__cause__ or error):
@@ -197,15 +237,21 @@ class Writer:
             # It is written: whatever goes wrong from here on is not the callers' business.
             try:
                 self._written()
-                if self._commits % 64 == 0:
-                    self._fold(self._db)
+                if self._commits % 64 == 0 and self._log_is_long():
+                    self._fold_wanted = True
+                    if begun:
+                        # It takes its time: not in an event loop.
+                        self.post(_nothing, writes=False)
             except Exception as error:
                 log.warning("others could not be told of a change in %s: %s", self.path, error)
 
-    def _transaction(self, batch: list[Step]) -> bool:
+    def _transaction(self, batch: list[Step], begun: bool) -> bool:
         """True when something was written."""
         writes = any(step.writes for step in batch)
-        db = self._patiently(lambda: self._begun(writes), lambda: self._look_meanwhile(batch) if writes else None)
+        if begun:
+            db = self._db
+        else:
+            db = self._patiently(lambda: self._begun(writes), lambda: self._look_meanwhile(batch) if writes else None)
         unit = self.unit
         try:
             unit.begin(db)
@@ -327,14 +373,14 @@ class Writer:
             self._db.close()
             self._db = None
 
+    def _log_is_long(self) -> bool:
+        try:
+            return os.stat(f"{self.path}-wal").st_size >= LOG_PAGES * 4096
+        except OSError:
+            return False
+
     def _fold(self, db: Any) -> None:
         """Fold a long write-ahead log into the file: one process at a time, with the writer's lock."""
-        try:
-            size = os.stat(f"{self.path}-wal").st_size
-        except OSError:
-            return
-        if size < LOG_PAGES * 4096:
-            return
         now = self.unit.clock.now()
         try:
             mine = db.execute(SPACE["start_folding"], (now + FOLDING, now)).rowcount
@@ -350,6 +396,10 @@ class Writer:
                 log.warning("the write-ahead log of %s could not be folded: %s", self.path, error)
         finally:
             db.execute("PRAGMA busy_timeout = 0").fetchall()
+
+
+def _nothing(unit: Unit) -> None:
+    """The thread wakes up, and sees what else there is to do."""
 
 
 GONE = (-1, -1)
