@@ -22,7 +22,7 @@ RULES = [
     Rule(
         "a notification that arrives wakes whom it is for",
         (reacts("a_job_arrives"),),
-        sqlite=beside("sqlite/ears", "                    self._take(told)\n", "                    pass\n"),
+        sqlite=beside("sqlite/listening", "                    self._take(told)\n", "                    pass\n"),
         sql=beside("postgres/listening", "            self._ears.hear(words)\n", "            pass\n"),
         lua=beside(
             "redis/listeners",
@@ -58,14 +58,14 @@ RULES = [
     Rule(
         "a limit that opens wakes everybody",
         (reacts("an_operator_raises_a_limit"),),
-        sqlite=beside("sqlite/news", "        sleepers.wake_all()\n        return\n", "        return\n"),
+        sqlite=beside("sqlite/notifications", "        sleepers.wake_all()\n        return\n", "        return\n"),
         sql=beside("postgres/ears", "elif what == ALL or (name", "elif (name"),
         lua=beside("redis/listeners", "self._wake_where(lambda listener: True)", "pass"),
     ),
     Rule(
         "a cancel makes the worker that runs the job look",
         (reacts("an_active_job_is_cancelled"),),
-        sqlite=beside("sqlite/news", "        sleepers.ask_heartbeat(worker)\n", "        pass\n"),
+        sqlite=beside("sqlite/notifications", "        sleepers.ask_heartbeat(worker)\n", "        pass\n"),
         sql=beside("postgres/ears", "                        ear.heartbeat_due = True\n", ""),
         lua=beside(
             "redis/listeners",
@@ -76,7 +76,7 @@ RULES = [
     Rule(
         "the end of a job wakes whoever waits for it",
         (reacts("the_result_of_a_job_is_written"),),
-        sqlite=beside("sqlite/ears", "        if ended:\n", "        if not ended:\n"),
+        sqlite=beside("sqlite/listening", "        if ended:\n", "        if not ended:\n"),
         sql=beside(
             "postgres/ears",
             "                    ear.wake()\n                continue\n",
@@ -94,7 +94,7 @@ RULES = [
             reacts("the_last_job_ends_where_a_worker_waits_for_an_empty_queue"),
             "test_whoever_wants_to_know_hears_that_the_last_job_of_a_queue_ended",
         ),
-        sqlite=beside("sqlite/news", "        sleepers.emptied(queue)\n", "        pass\n"),
+        sqlite=beside("sqlite/notifications", "        sleepers.emptied(queue)\n", "        pass\n"),
         sql=beside("postgres/ears", '(what == "q" or ear.wants_empty)', 'what == "q"'),
         lua=beside("redis/listeners", "listener.wants_empty and word[1] in listener.queues)", "False)"),
     ),
@@ -106,7 +106,7 @@ RULES = [
             "test_strange_words_are_ignored",
         ),
         sqlite=beside(
-            "sqlite/ears",
+            "sqlite/listening",
             "                # Whoever sent this is not one of us.\n                continue\n",
             "                self._stop.set()\n                return\n",
         ),
@@ -135,7 +135,7 @@ RULES = [
         "who listens is registered with those who write",
         (reacts("a_job_arrives"),),
         sqlite=beside(
-            "sqlite/ears", 'state.db.execute(SPACE["add_ear"], (address, state.space, waits))', 'SPACE["add_ear"]'
+            "sqlite/listening", 'state.db.execute(SPACE["add_ear"], (address, state.space, waits))', 'SPACE["add_ear"]'
         ),
         sql=beside(
             "postgres/listening",
@@ -154,7 +154,7 @@ RULES = [
     Rule(
         "who waits for an end is registered for ends, also where others listened before",
         ("test_a_process_that_listens_already_hears_of_the_end_that_it_begins_to_wait_for",),
-        sqlite=beside("sqlite/ears", "if new or (waits and not self._waits):", "if new:"),
+        sqlite=beside("sqlite/listening", "if new or (waits and not self._waits):", "if new:"),
     ),
     Rule(
         "a registration is renewed before it ends",
@@ -166,7 +166,7 @@ RULES = [
     Rule(
         "whoever was cut off is reached again",
         (CUT, "test_a_socket_that_somebody_removed_is_made_anew"),
-        sqlite=beside("sqlite/ears", "            self._listen_again()\n", "            pass\n"),
+        sqlite=beside("sqlite/listening", "            self._listen_again()\n", "            pass\n"),
         sql=beside(
             "postgres/listening",
             "        connection.execute(f'listen \"{self._schema}.ears\"')\n",
@@ -196,7 +196,7 @@ RULES = [
             "test_an_end_that_nobody_was_notified_of_is_found",
         ),
         sqlite=beside(
-            "sqlite/ears",
+            "sqlite/listening",
             "        if untold or found.replaced or dropped:\n            self._sleepers.wake_all()\n",
             "",
         ),
@@ -220,7 +220,7 @@ RULES = [
     Rule(
         "what was missed is counted",
         (FOUND_BY_LOOKING, "test_an_end_that_nobody_was_notified_of_is_found"),
-        sqlite=beside("sqlite/ears", "            self.missed += 1\n", ""),
+        sqlite=beside("sqlite/listening", "            self.missed += 1\n", ""),
         lua=beside("redis/waiters", "            self.insurance_wakeups += unheard\n", ""),
     ),
     Rule(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from paceline import Queue, StoreError, StoreUnavailable, Worker
-from paceline.stores.sqlite import connect, ears, writer
+from paceline.stores.sqlite import connect, listening, writer
 
 from .helpers import Done, eventually, run_python, start, working
 
@@ -98,7 +98,7 @@ ORDINARY = """
 import asyncio, logging, os, sys
 from paceline import Queue, Worker, open_store
 from paceline.stores.sqlite import store as _  # everything is imported before the rights go
-import paceline.stores.sqlite.ears
+import paceline.stores.sqlite.listening
 folder, = sys.argv[1:]
 if os.getuid() == 0:
     os.chown(folder, 65534, 65534)
@@ -495,7 +495,7 @@ async def test_a_file_that_was_replaced_is_the_one_that_counts(store, opener, pa
 
 
 async def test_a_sleeping_worker_hears_of_jobs_in_the_file_that_replaced_its_own(store, opener, path, monkeypatch):
-    monkeypatch.setattr(ears, "EVERY", 0.05)
+    monkeypatch.setattr(listening, "POLL_EVERY", 0.05)
     done = Done()
     async with working(Worker("line", done, store=store)):
         await asyncio.sleep(0.3)  # it sleeps, and has looked at the file

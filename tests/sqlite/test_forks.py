@@ -114,8 +114,8 @@ async def test_a_fork_wakes_the_worker_of_its_parent_and_leaves_its_socket_alone
         print(await gone(pid))
         while not done:
             await asyncio.sleep(0.01)
-        print(len([name for name in os.listdir(os.path.dirname(sys.argv[1])) if name.endswith(".ear")]))
-    print(store.missed_news)
+        print(len([name for name in os.listdir(os.path.dirname(sys.argv[1])) if name.endswith(".sock")]))
+    print(store.missed_notifications)
     await store.close()
 """,
     )
@@ -186,7 +186,7 @@ async def test_a_worker_that_sleeps_goes_on_after_its_process_forked(path):
         await queue.add("work", "parent")
         while len(done) < 4:
             await asyncio.sleep(0.01)
-    print(store.missed_news)
+    print(store.missed_notifications)
     await store.close()
 """,
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from paceline import Group, GroupFull, JobNotFound, Queue, StoreUnavailable, Worker
-from paceline.stores.sqlite import writer
+from paceline.stores.sqlite import folding
 
 from .helpers import Done, eventually, start, working
 
@@ -67,7 +67,7 @@ def said(store) -> Counted:
 
 
 async def test_the_log_is_folded_into_the_file_when_it_is_long(store, path, monkeypatch):
-    monkeypatch.setattr(writer, "LOG_PAGES", 64)
+    monkeypatch.setattr(folding, "LOG_PAGES", 64)
     sizes = []
     for _ in range(200):
         await add_one_by_one(store, 1, "x" * 500)
@@ -87,11 +87,11 @@ async def test_a_short_log_is_left_alone(store, path, said):
 
 
 async def test_only_one_process_folds_at_a_time(store, opener, path, monkeypatch, said):
-    monkeypatch.setattr(writer, "LOG_PAGES", 1)
+    monkeypatch.setattr(folding, "LOG_PAGES", 1)
     other = opener()
     await other.open()
     now = store.clock.now()
-    other._writer._db.execute("UPDATE paceline_file SET folding_until = ?", (now + writer.FOLDING,))
+    other._writer._db.execute("UPDATE paceline_file SET folding_until = ?", (now + folding.FOLDING,))
     await add_one_by_one(store, 130)
     assert said.count("PRAGMA wal_checkpoint") == 0, "another process is at it"
 
@@ -103,7 +103,7 @@ async def test_only_one_process_folds_at_a_time(store, opener, path, monkeypatch
 
 
 async def test_a_process_that_died_while_folding_does_not_stop_the_others_for_long(store, path, monkeypatch, said):
-    monkeypatch.setattr(writer, "LOG_PAGES", 1)
+    monkeypatch.setattr(folding, "LOG_PAGES", 1)
     store._writer._db.execute("UPDATE paceline_file SET folding_until = ?", (store.clock.now() + 200_000,))
     await asyncio.sleep(0.25)
 
@@ -113,7 +113,7 @@ async def test_a_process_that_died_while_folding_does_not_stop_the_others_for_lo
 
 
 async def test_somebody_who_reads_for_a_long_time_does_not_make_writers_wait(store, program, monkeypatch):
-    monkeypatch.setattr(writer, "LOG_PAGES", 1)
+    monkeypatch.setattr(folding, "LOG_PAGES", 1)
     await add_one_by_one(store, 10)
     reader = program()
     reader.execute("BEGIN")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from paceline import Queue, StoreError, Worker
-from paceline.stores.sqlite import about, connect, writer
+from paceline.stores.sqlite import about, connect, folding
 
 from .helpers import Done, Process, eventually, run_python, working
 
@@ -303,8 +303,8 @@ async def test_another_writer_waits_while_an_own_transaction_is_open(store, prog
 
 
 async def test_a_long_read_keeps_nobody_from_writing_and_the_log_is_folded_after_it(store, path, program, monkeypatch):
-    monkeypatch.setattr(writer, "LOG_PAGES", 20)
-    monkeypatch.setattr(writer, "FOLDING", 0)
+    monkeypatch.setattr(folding, "LOG_PAGES", 20)
+    monkeypatch.setattr(folding, "FOLDING", 0)
     queue = Queue("line", store=store)
     await queue.add("work")
     reader = program()

@@ -134,6 +134,9 @@ async def test_a_file_of_the_first_version_is_upgraded_and_keeps_its_jobs(path):
     with closing(sqlite3.connect(path)) as db:
         db.execute("ALTER TABLE paceline_meter DROP COLUMN open")
         db.execute("ALTER TABLE paceline_permit DROP COLUMN gate")
+        db.execute("ALTER TABLE paceline_space RENAME COLUMN listeners_version TO ears_version")
+        db.execute("ALTER TABLE paceline_space RENAME COLUMN notified TO news")
+        db.execute("ALTER TABLE paceline_listener RENAME TO paceline_ear")
 
     assert (await use(path))["waiting"] == 2
 

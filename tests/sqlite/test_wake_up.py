@@ -17,7 +17,7 @@ import pytest
 
 from paceline import Concurrency, JobNotFound, Queue, Worker
 from paceline.stores.interface import Finish, Outcome
-from paceline.stores.sqlite import ears
+from paceline.stores.sqlite import listening as channel
 
 from .helpers import Done, Process, eventually, run_python, start, working
 
@@ -31,7 +31,7 @@ def path(short_path: Path) -> Path:
 
 
 def sockets(folder: Path) -> list[str]:
-    return sorted(found.name for found in folder.iterdir() if found.name.endswith(".ear"))
+    return sorted(found.name for found in folder.iterdir() if found.name.endswith(".sock"))
 
 
 async def sleeping() -> None:
@@ -61,7 +61,7 @@ async def main():
     async with Worker("line", handler, store=store, concurrency=4):
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-    print("missed", store.missed_news, flush=True)
+    print("missed", store.missed_notifications, flush=True)
     await store.close()
 asyncio.run(main())
 """
@@ -78,7 +78,7 @@ async def test_an_enqueue_in_another_process_wakes_a_sleeping_worker(store, path
         await eventually(lambda: done.data, within=SOON)
 
     assert done.data == ["from afar"]
-    assert store.missed_news == 0
+    assert store.missed_notifications == 0
 
 
 async def test_another_handle_wakes_a_sleeping_worker_within_milliseconds(store, opener):
@@ -95,8 +95,8 @@ async def test_another_handle_wakes_a_sleeping_worker_within_milliseconds(store,
             await eventually(lambda number=number: len(done.data) == number + 1)
             waits.append(done.at[-1] - added)
 
-    assert sorted(waits)[3] < ears.EVERY / 2, "found by looking, not told"
-    assert store.missed_news == 0
+    assert sorted(waits)[3] < channel.POLL_EVERY / 2, "found by looking, not told"
+    assert store.missed_notifications == 0
 
 
 async def test_nothing_is_missed_when_everything_was_told(opener):
@@ -110,12 +110,12 @@ async def test_nothing_is_missed_when_everything_was_told(opener):
                 assert await job.result(timeout=10) == number
                 await asyncio.sleep(0.05)
         await eventually(lambda: len(done.data) == 30)
-        await asyncio.sleep(ears.EVERY * 1.5)
+        await asyncio.sleep(channel.POLL_EVERY * 1.5)
 
-    assert (one.missed_news, two.missed_news) == (0, 0)
+    assert (one.missed_notifications, two.missed_notifications) == (0, 0)
 
 
-async def test_what_happened_before_a_process_came_is_not_missed_news(opener, often):
+async def test_what_happened_before_a_process_came_is_not_missed_notifications(opener, often):
     old = opener()
     for number in range(5):
         await Queue("line", store=old).add("work", number)
@@ -123,9 +123,9 @@ async def test_what_happened_before_a_process_came_is_not_missed_news(opener, of
     new = opener()
     ear = new.listen(["line"], "worker")
     await new.open()
-    await asyncio.sleep(ears.EVERY * 3)
+    await asyncio.sleep(channel.POLL_EVERY * 3)
 
-    assert new.missed_news == 0
+    assert new.missed_notifications == 0
     ear.close()
 
 
@@ -140,7 +140,7 @@ async def test_a_result_that_another_process_makes_is_waited_for(store, path):
 
     assert results == [0, 1, 2]
     assert said.strip() == "missed 0"
-    assert store.missed_news == 0
+    assert store.missed_notifications == 0
 
 
 async def test_a_cancel_reaches_a_handler_in_another_process(store, path):
@@ -203,7 +203,7 @@ async def test_a_process_that_listens_already_hears_of_the_end_that_it_begins_to
     await other.finish([Finish(id=held.id, fence=held.fence, outcome=Outcome.COMPLETED, result=b"null")])
 
     await asyncio.wait_for(waiting, SOON)
-    assert store.missed_news == 0
+    assert store.missed_notifications == 0
     listener.close()
 
 
@@ -214,14 +214,14 @@ async def test_others_are_notified_once_it_is_written(store, opener, program, mo
     await listening.open()
     await sleeping()
     found: list[int] = []
-    tell = ears.Ears.tell
+    tell = channel.Listening.notify
 
-    def look_and_tell(self: ears.Ears, *news: Any) -> None:
+    def look_and_tell(self: channel.Listening, *news: Any) -> None:
         (number,) = program().execute("SELECT count(*) FROM paceline_job").fetchone()
         found.append(number)
         tell(self, *news)
 
-    monkeypatch.setattr(ears.Ears, "tell", look_and_tell)
+    monkeypatch.setattr(channel.Listening, "notify", look_and_tell)
     for _ in range(3):
         await Queue("line", store=store).add("work")
 
@@ -263,8 +263,8 @@ async def test_the_socket_lies_beside_the_file_and_goes_when_the_store_closes(st
 async def test_a_store_closes_when_nobody_reads_its_socket_any_more_and_it_is_full(store):
     ear = store.listen(["line"], "worker")
     await store.open()
-    address, thread = store._ears._address, store._ears._thread
-    store._ears._stop.set()
+    address, thread = store._listening._address, store._listening._thread
+    store._listening._stop.set()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mouth:
         mouth.setblocking(False)
         mouth.sendto(b"{}", address)
@@ -297,7 +297,7 @@ async def test_the_socket_of_a_dead_process_is_cleaned_up_by_whoever_finds_it(st
     await queue.counts()
 
     await eventually(lambda: sockets(path.parent) == [], within=SOON)
-    (ears_left,) = store._writer._db.execute("SELECT count(*) FROM paceline_ear").fetchone()
+    (ears_left,) = store._writer._db.execute("SELECT count(*) FROM paceline_listener").fetchone()
     assert ears_left == 0
 
 
@@ -311,7 +311,7 @@ async def test_a_dead_process_does_not_keep_the_living_from_being_told(store, pa
         await Queue("line", store=opener()).add("work", 1)
         await eventually(lambda: done.data, within=SOON)
 
-    assert store.missed_news == 0
+    assert store.missed_notifications == 0
 
 
 async def test_a_path_that_is_too_long_for_a_socket_works_all_the_same(opener, tmp_path):
@@ -321,11 +321,11 @@ async def test_a_path_that_is_too_long_for_a_socket_works_all_the_same(opener, t
     done = Done()
 
     async with working(Worker("line", done, store=one)):
-        address = Path(one._ears._address)
+        address = Path(one._listening._address)
         await sleeping()
         await Queue("line", store=two).add("work", 1)
         await eventually(lambda: done.data, within=SOON)
-    assert (one.missed_news, address.exists(), sockets(folder)) == (0, True, [])
+    assert (one.missed_notifications, address.exists(), sockets(folder)) == (0, True, [])
 
     await one.close()
     assert not address.exists()
@@ -350,14 +350,14 @@ async def test_a_socket_that_somebody_removed_is_made_anew(store, path, opener, 
     await asyncio.wait_for(waiting[0], SOON)
     await eventually(lambda: sockets(path.parent) not in ([], before))
     listed = program()
-    others = "SELECT 1 FROM paceline_ear WHERE waits AND address NOT LIKE ?"
+    others = "SELECT 1 FROM paceline_listener WHERE waits AND address NOT LIKE ?"
     await eventually(lambda: listed.execute(others, (f"%{before[0]}",)).fetchone())
     await sleeping()
-    missed = store.missed_news
+    missed = store.missed_notifications
     await end(other, jobs[1])
     await asyncio.wait_for(waiting[1], SOON)
 
-    assert store.missed_news == missed
+    assert store.missed_notifications == missed
 
 
 async def test_who_may_not_write_to_a_socket_takes_it_from_nobody(store, path, opener, monkeypatch):
@@ -369,16 +369,16 @@ async def test_who_may_not_write_to_a_socket_takes_it_from_nobody(store, path, o
     async with working(Worker("line", done, store=store)):
         await sleeping()
         may_not, may = opener(), opener()
-        monkeypatch.setattr(ears, "socket", without(socket=Forbidden))
+        monkeypatch.setattr(channel, "socket", without(socket=Forbidden))
         await Queue("line", store=may_not).add("work", 1)
         await eventually(lambda: done.data == [1], within=SOON)
-        monkeypatch.setattr(ears, "socket", socket)
+        monkeypatch.setattr(channel, "socket", socket)
         await sleeping()
-        missed = store.missed_news
+        missed = store.missed_notifications
         await Queue("line", store=may).add("work", 2)
         await eventually(lambda: done.data == [1, 2], within=SOON)
 
-        assert (store.missed_news, len(sockets(path.parent))) == (missed, 1)
+        assert (store.missed_notifications, len(sockets(path.parent))) == (missed, 1)
 
 
 async def test_strange_messages_are_ignored(store, opener):
@@ -386,13 +386,13 @@ async def test_strange_messages_are_ignored(store, opener):
     queue = Queue("line", store=opener())
     async with working(Worker("line", done, store=store)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-            for message in (b"", b"hello", b"[1]", b"null", b"7", b'{"news": "x"}', b'{"queues": 5}', b"\xff\xfe"):
-                stranger.sendto(message, store._ears._address)
+            for message in (b"", b"hello", b"[1]", b"null", b"7", b'{"number": "x"}', b'{"queues": 5}', b"\xff\xfe"):
+                stranger.sendto(message, store._listening._address)
             await asyncio.sleep(0.1)
             for number in range(5):
-                stranger.sendto(b"[]", store._ears._address)
+                stranger.sendto(b"[]", store._listening._address)
                 await queue.add("work", number)
-                stranger.sendto(b"no", store._ears._address)
+                stranger.sendto(b"no", store._listening._address)
         await eventually(lambda: len(done.data) == 5, within=SOON)
 
 
@@ -420,7 +420,7 @@ async def test_a_program_with_more_than_a_thousand_open_files_is_woken_too(opene
         await Queue("line", store=two).add("work", 1)
         await eventually(lambda: done.data, within=SOON)
 
-    assert one.missed_news == 0
+    assert one.missed_notifications == 0
 
 
 # without it
@@ -429,7 +429,7 @@ async def test_a_program_with_more_than_a_thousand_open_files_is_woken_too(opene
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is looked at more often than usual, to save time."""
-    monkeypatch.setattr(ears, "EVERY", 0.05)
+    monkeypatch.setattr(channel, "POLL_EVERY", 0.05)
 
 
 def without(*names: str, **other: Any) -> SimpleNamespace:
@@ -459,12 +459,12 @@ async def fallback_works(store: Any, opener: Any) -> None:
         await sleeping()
         await queue.add("work", 2)
         await eventually(lambda: len(done.data) == 2, within=SOON)
-    assert store.missed_news >= 1
-    assert other.missed_news >= 1
+    assert store.missed_notifications >= 1
+    assert other.missed_notifications >= 1
 
 
 async def test_without_unix_sockets_looking_at_the_file_is_enough(opener, monkeypatch, path, often):
-    monkeypatch.setattr(ears, "socket", without("AF_UNIX"))
+    monkeypatch.setattr(channel, "socket", without("AF_UNIX"))
 
     await fallback_works(opener(), opener)
 
@@ -472,7 +472,7 @@ async def test_without_unix_sockets_looking_at_the_file_is_enough(opener, monkey
 
 
 async def test_without_unix_sockets_a_result_is_found_while_other_jobs_are_left(opener, monkeypatch, often):
-    monkeypatch.setattr(ears, "socket", without("AF_UNIX"))
+    monkeypatch.setattr(channel, "socket", without("AF_UNIX"))
     store, other = opener(), opener()
     await Queue("line", store=other).add_many([("work", None)] * 2)
     (job,) = await start(other)
@@ -489,7 +489,7 @@ async def test_where_no_socket_can_be_made_looking_at_the_file_is_enough(opener,
         def bind(self, address: Any) -> None:
             raise PermissionError(errno.EACCES, "no sockets here")
 
-    monkeypatch.setattr(ears, "socket", without(socket=Unbindable))
+    monkeypatch.setattr(channel, "socket", without(socket=Unbindable))
 
     await fallback_works(opener(), opener)
 
@@ -501,7 +501,7 @@ async def test_a_message_that_is_lost_is_found_by_looking(opener, monkeypatch, o
         def sendto(self, *message: Any) -> int:
             return 0
 
-    monkeypatch.setattr(ears, "socket", without(socket=Silent))
+    monkeypatch.setattr(channel, "socket", without(socket=Silent))
 
     await fallback_works(opener(), opener)
 
@@ -516,10 +516,10 @@ async def test_a_message_that_cannot_be_sent_does_not_fail_what_was_written(open
     def full(*kind: Any) -> None:
         raise OSError(errno.EMFILE, "too many open files")
 
-    store._ears._mouth, mouth = None, store._ears._mouth
-    monkeypatch.setattr(ears, "socket", without(socket=full))
+    store._listening._sender, mouth = None, store._listening._sender
+    monkeypatch.setattr(channel, "socket", without(socket=full))
     jobs = await asyncio.gather(*(queue.add("work", number) for number in range(1, 4)))
-    monkeypatch.setattr(ears, "socket", socket)
+    monkeypatch.setattr(channel, "socket", socket)
     if mouth is not None:
         mouth.close()
     ear.close()
@@ -533,11 +533,11 @@ async def test_an_ear_that_is_too_full_is_not_taken_for_dead(opener, store):
     listening = opener()
     ear = listening.listen(["line"], "worker")
     await listening.open()
-    await eventually(lambda: listening._ears._address)
+    await eventually(lambda: listening._listening._address)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as deaf:
-        address = f"{store.path}-deaf.ear"
+        address = f"{store.path}-deaf.sock"
         deaf.bind(address)
-        store._writer._db.execute("INSERT INTO paceline_ear VALUES (?, 1, 0)", (address,))
+        store._writer._db.execute("INSERT INTO paceline_listener VALUES (?, 1, 0)", (address,))
         store._unit.forget()
         queue = Queue("line", store=store)
         for number in range(50):

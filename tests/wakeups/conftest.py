@@ -15,7 +15,7 @@ from paceline.stores import open_store
 from paceline.stores.postgres import listening
 from paceline.stores.postgres import store as postgres
 from paceline.stores.postgres.store import PostgresStore
-from paceline.stores.sqlite import ears
+from paceline.stores.sqlite import listening as sqlite_listening
 
 from ..servers.fresh import server
 from ..servers.redis import shared_redis
@@ -35,7 +35,7 @@ SHARED: dict[str, Callable[[Path], str]] = {
 
 @pytest.fixture(autouse=True)
 def polls_are_far(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ears, "EVERY", FAR)
+    monkeypatch.setattr(sqlite_listening, "POLL_EVERY", FAR)
     monkeypatch.setattr(listening, "LOOK_EVERY", FAR)
     monkeypatch.setattr(postgres, "POLL", FAR * 1_000_000)
 

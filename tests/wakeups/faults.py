@@ -10,9 +10,9 @@ import pytest
 
 from paceline.stores.postgres.listening import Listening
 from paceline.stores.redis.listeners import Ears as RedisEars
-from paceline.stores.sqlite.ears import Ears as SqliteEars
+from paceline.stores.sqlite.listening import Listening as SqliteListening
 
-Plant = Callable[[pytest.MonkeyPatch], None]
+Plant = Callable[[pytest.MonkeyPatch], object]
 
 
 def _nothing(*_: Any) -> None:
@@ -29,14 +29,17 @@ async def _never(self: Any) -> None:
 
 
 IGNORES: dict[str, Plant] = {
-    "sqlite": lambda patch: patch.setattr(SqliteEars, "_take", _nothing),
+    "sqlite": lambda patch: patch.setattr(SqliteListening, "_take", _nothing),
     "postgres": lambda patch: patch.setattr(Listening, "_hear", _nothing),
     "redis": lambda patch: patch.setattr(RedisEars, "_heard", _nothing),
 }
 """Everything arrives, and nobody cares."""
 
 DEAD: dict[str, Plant] = {
-    "sqlite": lambda patch: patch.setattr(SqliteEars, "_hear", _nothing),
+    "sqlite": lambda patch: (
+        patch.setattr(SqliteListening, "_poll", _nothing),
+        patch.setattr(SqliteListening, "_receive", _nothing),
+    ),
     "postgres": lambda patch: patch.setattr(Listening, "_run", _ends_at_once),
     "redis": lambda patch: patch.setattr(RedisEars, "_hear", _never),
 }

@@ -529,7 +529,7 @@ async def test_a_pause_is_local_to_its_worker_and_resume_without_pause_is_harmle
 
 async def test_a_store_that_closes_waits_for_no_poll_of_its_sleepers(real_store, monkeypatch):
     monkeypatch.setattr("paceline.stores.postgres.listening.PATIENCE", 60)
-    monkeypatch.setattr("paceline.stores.sqlite.ears.EVERY", 60)
+    monkeypatch.setattr("paceline.stores.sqlite.listening.POLL_EVERY", 60)
     before = set(threading.enumerate())
     async with working(worker := Worker("line", nothing, store=real_store)):
         await asyncio.wait_for(worker._listens.wait(), 5)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from paceline.clock import Micros, SystemClock, since_boot
-from paceline.stores.sqlite.meters import moved
+from paceline.stores.sqlite.meter_rows import moved
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 

@@ -139,7 +139,7 @@ def passes(error: BaseException) -> bool:
 
 
 @contextmanager
-def in_words(path: Path) -> Iterator[None]:
+def translating(path: Path) -> Iterator[None]:
     """Errors of SQLite as errors that say what to do."""
     try:
         yield

@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from paceline.clock import Micros
-from paceline.limits import Kind
 from paceline.limits.kind import Part
 from paceline.limits.memory import Cell, Remembered
 from paceline.limits.rate import Window
-from paceline.limits.rule import Key, decode_kind, encode_kind
+from paceline.limits.rule import Key
 from paceline.stores.sqlite.connect import Database
+from paceline.stores.sqlite.meter_rows import LeaseCount, cells_text, idle_from, kind_from, kind_text
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.steps.lanes import PARKED, Keys
 from paceline.stores.steps.registry import LaneMeter, Registry
@@ -29,36 +26,6 @@ LOGS_KEPT = 20_000
 """The logs of so many meters are kept between transactions."""
 SLEEPER, LANE = 1, 2
 """Who waits for a finish under a key, as it is written."""
-_json = msgspec.json.encode
-
-
-class LeaseCount:
-    """How many leases live under a key; the leases themselves are rows, and each row knows its keys."""
-
-    __slots__ = ("_seen", "number")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self._seen: dict[str, bool] = {}
-        """Who came and went in this transaction: one that names a key twice holds one lease."""
-
-    def __len__(self) -> int:
-        return self.number
-
-    def add(self, holder: str, /) -> None:
-        self._set(holder, True)
-
-    def discard(self, holder: str, /) -> None:
-        self._set(holder, False)
-
-    def _set(self, holder: str, here: bool) -> None:
-        if self._seen.get(holder) is not here:
-            self._seen[holder] = here
-            self.number += 1 if here else -1
-
-    def settle(self) -> None:
-        """The transaction ends: whoever holds a lease now is on record."""
-        self._seen.clear()
 
 
 class Stored:
@@ -151,7 +118,7 @@ class Meters:
         logs = self._read_logs(new)
         for row in new:
             key = (row[16], row[17] or None)
-            meter = LaneMeter(key, _kind_from(row[3]), registry.least_guard)
+            meter = LaneMeter(key, kind_from(row[3]), registry.least_guard)
             self._fill(meter, row, logs)
             registry.meters[key] = meter
             registry.by_limit.setdefault(key[0], {})[key] = None
@@ -240,7 +207,7 @@ class Meters:
                 stored.parked = parked
                 whole.append(self._row(meter, stored))
             else:
-                counted.append((stored.revision, len(meter.leases), _cells(meter), _idle_from(meter), stored.number))
+                counted.append((stored.revision, len(meter.leases), cells_text(meter), idle_from(meter), stored.number))
             _starts(meter, stored, spent, folded)
             self._note(meter, stored)
         for name, rows in (
@@ -309,8 +276,8 @@ class Meters:
         hold = (meter.hold_until, meter.hold_reason, meter.held_at, meter.refusals, waited_for)
         reservation = (meter.reserved_by, meter.reserved_until, meter.reserved_deadline, stored.place)
         head = (stored.number, self.space, name, group or "", stored.revision, stored.generation)
-        counted = (len(meter.leases), _kind_text(meter.kind), _cells(meter))
-        return (*head, *counted, *hold, *reservation, _idle_from(meter), meter.open)
+        counted = (len(meter.leases), kind_text(meter.kind), cells_text(meter))
+        return (*head, *counted, *hold, *reservation, idle_from(meter), meter.open)
 
 
 def _continued(log: Window, numbers: list[int]) -> Window:
@@ -354,28 +321,6 @@ def _others(meter: LaneMeter) -> tuple[Any, ...]:
     )
 
 
-def _cells(meter: LaneMeter) -> str:
-    cells = [
-        [part.word, cell.total, cell.base, cell.lost_at, *_own_numbers(part)]
-        if isinstance(cell, Window)
-        else [part.word, *part.dump(cell)]
-        for part, cell in meter.kept
-    ]
-    return _json(cells).decode()
-
-
-def _own_numbers(part: Part) -> tuple[int, ...]:
-    """What no kind of the limit says of a log any more."""
-    return (part.max, part.window, part.spacing) if isinstance(part, Remembered) else ()
-
-
-def _idle_from(meter: LaneMeter) -> Micros | None:
-    """A new meter would decide the same from then on; None: never."""
-    if len(meter.leases) or meter.refusals or meter.reserved_by is not None:
-        return None
-    return max([meter.hold_until, *(part.forget_after(cell) for part, cell in meter.kept)])
-
-
 def _starts(
     meter: LaneMeter, stored: Stored, spent: list[tuple[int, int, int, int]], folded: list[tuple[int, int, int]]
 ) -> None:
@@ -386,23 +331,3 @@ def _starts(
         spent += [(stored.number, index, at, total) for at, total in starts]
         if base >= 0 and log.base > base:
             folded.append((stored.number, index, log.lost_at))
-
-
-@lru_cache(maxsize=1000)
-def _kind_from(text: str) -> Kind:
-    return decode_kind(json.loads(text))
-
-
-def _kind_text(kind: Kind) -> str:
-    return json.dumps(encode_kind(kind))
-
-
-def moved(cells: str, by: Micros) -> str:
-    """The numbers of a meter's kinds with every instant moved."""
-    found = json.loads(cells)
-    for cell in found:
-        if cell[0] in ("rate", "memory") and cell[2]:
-            cell[3] += by  # the youngest start that was folded
-        elif cell[0] in ("delay", "spacing") and cell[1] >= 0:
-            cell[1] += by  # the last start
-    return json.dumps(found)

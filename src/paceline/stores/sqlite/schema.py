@@ -11,8 +11,8 @@ from paceline.errors import SchemaMismatch
 from paceline.stores.sqlite.clock import boot_id
 from paceline.stores.sqlite.statements import text
 
-VERSION = 3
-UPGRADES = {1: "upgrade_1", 2: "upgrade_2"}
+VERSION = 4
+UPGRADES = {1: "upgrade_1", 2: "upgrade_2", 3: "upgrade_3"}
 """From each older version, the file in `sql/` that leads to the next one."""
 OURS = 0x50414345  # "PACE", the application id of files that hold nothing else
 
@@ -35,11 +35,16 @@ def version_of(db: Any, path: Path) -> int:
         )
     version: int = found[0]
     if version > VERSION:
-        raise SchemaMismatch(
-            f"{path} was written by a newer Paceline (schema {version}, this one knows {VERSION}): "
-            "upgrade Paceline here; nothing was changed"
-        )
+        raise newer(path, version)
     return version
+
+
+def newer(path: Path | str, version: int) -> SchemaMismatch:
+    """What a program says to a file of a later release."""
+    return SchemaMismatch(
+        f"{path} was written by a newer Paceline (schema {version}, this one knows {VERSION}): "
+        "upgrade Paceline here; nothing was changed"
+    )
 
 
 def prepare(db: Any, path: Path) -> None:

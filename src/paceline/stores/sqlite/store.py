@@ -19,7 +19,7 @@ from paceline.stores.sqlite import bulk
 from paceline.stores.sqlite.about import about
 from paceline.stores.sqlite.clock import BootClock
 from paceline.stores.sqlite.connect import DURABILITY, path_of
-from paceline.stores.sqlite.ears import Ears
+from paceline.stores.sqlite.listening import Listening
 from paceline.stores.sqlite.reading import READS, all_starts
 from paceline.stores.sqlite.unit import Unit
 from paceline.stores.sqlite.within import do_within
@@ -73,20 +73,20 @@ class SqliteStore(StepStore):
         self.max_payload = max_payload
         self.never_blocks = self.clock.virtual
         self.sleepers = Sleepers()
-        self._unit = Unit(self.clock, namespace, self.sleepers, self.least_guard)
+        self._unit, reader = (Unit(self.clock, namespace, self.sleepers, self.least_guard) for _ in range(2))
         self._declared: dict[str, Limit] = {}
         self._workers: dict[str, WorkerRecord] = {}
-        self._writer = Writer(self.path, durability, self.clock, self._unit, self._written)
-        self._ears = Ears(self.path, self._unit, self._writer, self.sleepers)
+        self._writer = Writer(self.path, durability, self.clock, self._unit, reader, self._written)
+        self._listening = Listening(self.path, self._unit, self._writer, self.sleepers)
         reset_when_forked(self)
 
     def __repr__(self) -> str:
         return f"<SqliteStore {str(self.path)!r} {self.namespace!r}>"
 
     @property
-    def missed_news(self) -> int:
-        """How often something happened that no message told of: the fallback found it."""
-        return self._ears.missed
+    def missed_notifications(self) -> int:
+        """How often something happened without a notification: the poll found it."""
+        return self._listening.missed
 
     @property
     def is_connected(self) -> bool:
@@ -102,7 +102,7 @@ class SqliteStore(StepStore):
         return await self._read(about)
 
     async def close(self) -> None:
-        await self._ears.close()
+        await self._listening.close()
         await self._writer.close()
         self.sleepers.close()
 
@@ -162,11 +162,11 @@ class SqliteStore(StepStore):
         return msgspec.structs.replace(claimed, waited=max(claimed.now - asked_at, 0)) if claimed.jobs else claimed
 
     async def finished(self, job_id: str, timeout: Micros | None) -> JobRecord | None:
-        self._ears.open(waits=True)
+        self._listening.open(waits=True)
         return await super().finished(job_id, timeout)
 
     def listen(self, queues: Sequence[str], worker: str | None = None) -> Sleeper:
-        self._ears.open()
+        self._listening.open()
         return super().listen(queues, worker)
 
     async def _change(self, step: Callable[..., T], *args: Any) -> T:
@@ -199,26 +199,26 @@ class SqliteStore(StepStore):
         return call(unit, *args)
 
     def _written(self) -> None:
-        """A transaction is written: tell everybody what it was about."""
-        news = self._unit.news
-        if news.any():
-            self._ears.tell(news, self._unit.news_number)
-            news.tell()
-            news.clear()
+        """A transaction is written: notify everybody of what it was about."""
+        notifications = self._unit.notifications
+        if notifications.any():
+            self._listening.notify(notifications, self._unit.notified)
+            notifications.deliver()
+            notifications.clear()
 
     def before_fork(self) -> None:
-        self._ears.before_fork()
+        self._listening.before_fork()
         self._writer.before_fork()
 
     def after_fork(self) -> None:
         self._writer.after_fork()
-        self._ears.after_fork()
+        self._listening.after_fork()
 
     def forked(self) -> None:
         """A child opens the file for itself, with a thread, a socket and locks of its own."""
         self.sleepers.forked()
         self._writer.forked()
-        self._ears.forked()
+        self._listening.forked()
         self._workers = {}
 
     def all_starts(self) -> list[StartRecord]:

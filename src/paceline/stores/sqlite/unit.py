@@ -13,13 +13,13 @@ from paceline.clock import Clock, Micros
 from paceline.errors import StoreUnavailable
 from paceline.job import ACTIVE, WAITING
 from paceline.stores.interface import StartRecord, WorkerRecord
-from paceline.stores.sqlite import rules
+from paceline.stores.sqlite import rules, schema
 from paceline.stores.sqlite.connect import Database
 from paceline.stores.sqlite.lanes import Lanes
 from paceline.stores.sqlite.load import Loader
 from paceline.stores.sqlite.meters import Meters
 from paceline.stores.sqlite.needs import NEEDS
-from paceline.stores.sqlite.news import News
+from paceline.stores.sqlite.notifications import Notifications
 from paceline.stores.sqlite.rows import Stored
 from paceline.stores.sqlite.statements import statements
 from paceline.stores.sqlite.write import group_row, lane_row, queue_row, write
@@ -48,7 +48,7 @@ class Unit:
     def __init__(self, clock: Clock, namespace: str, sleepers: Sleepers, least_guard: Micros) -> None:
         self.clock = clock
         self.namespace = namespace
-        self.news = News(sleepers)
+        self.notifications = Notifications(sleepers)
         self.least_guard = least_guard
         self.db: Database
         self.space = 0
@@ -64,10 +64,10 @@ class Unit:
     def forget(self) -> None:
         """Nothing in memory is known to be true: another file, or a transaction that was undone."""
         self.declared_again = False
-        self.version = self.rules_version = self.ears_version = -1
+        self.version = self.rules_version = self.listeners_version = -1
         self.rules = rules.no_rules()
         self.logs: dict[int, tuple[int, list[Any]]] = {}
-        self.news.clear()
+        self.notifications.clear()
         self._empty()
 
     def connected(self) -> None:
@@ -76,7 +76,7 @@ class Unit:
 
     def _empty(self) -> None:
         """Begin with nothing at hand."""
-        self.state = State(lambda: self._now, self.news)
+        self.state = State(lambda: self._now, self.notifications)
         self.state.registry.least_guard = self.least_guard
         self.loader = Loader(self)
         self.lanes = Lanes(self)
@@ -149,8 +149,11 @@ class Unit:
             raise StoreUnavailable(
                 "the file was emptied or replaced while it was in use; nothing was changed, try again"
             )
-        self.space, version, rules_version, ears_version, self.news_number, latest, *numbers = row
-        orders, fences, permits, ids = numbers
+        self.space, version, rules_version, listeners_version, self.notified, latest, *numbers = row
+        orders, fences, permits, ids, format_number = numbers
+        if format_number != schema.VERSION:
+            # Another release has upgraded the file while it was open here.
+            raise schema.newer("the file", format_number)
         self.ids: int = ids
         self._ids_before = self.ids
         self._latest = max(self._latest, latest)
@@ -161,9 +164,9 @@ class Unit:
             self.rules = rules.read(db, self.space)
             self.rules_version = rules_version
             self._empty()
-        if ears_version != self.ears_version:
-            self.news.set_ears(dict(db.execute(SPACE["ears"], (self.space,)).fetchall()))
-            self.ears_version = ears_version
+        if listeners_version != self.listeners_version:
+            self.notifications.set_listeners(dict(db.execute(SPACE["listeners"], (self.space,)).fetchall()))
+            self.listeners_version = listeners_version
         state = self.state
         state.orders, state.fences = orders, fences
         state._latest = self._latest
@@ -214,15 +217,15 @@ class Unit:
             self.flush(last=True)
         state = self.state
         numbers = (state.orders, state.fences, json.dumps(sorted(state.waiting_permits)))
-        self.written |= numbers != self._numbers_before or self.ids != self._ids_before or self.news.any()
+        self.written |= numbers != self._numbers_before or self.ids != self._ids_before or self.notifications.any()
         if not self.written:
             self._let_go()
             return False
         self.version += 1
-        if self.news.any():
-            self.news_number += 1
+        if self.notifications.any():
+            self.notified += 1
         self._latest = state._latest
-        head = (self.version, self.rules_version, self.ears_version, self.news_number, self._latest)
+        head = (self.version, self.rules_version, self.listeners_version, self.notified, self._latest)
         self.db.execute(SPACE["save"], (*head, *numbers, self.space))
         if self.ids != self._ids_before:
             self.db.execute(SPACE["save_numbers"], (self.ids,))

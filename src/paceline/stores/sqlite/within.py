@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from paceline.errors import ConfigError
-from paceline.stores.sqlite.connect import in_words
+from paceline.stores.sqlite.connect import translating
 from paceline.stores.sqlite.prepare import is_prepared, prepare
 from paceline.stores.sqlite.unit import Unit
 from paceline.stores.steps.sleepers import Sleepers
@@ -58,7 +58,7 @@ def do_within(store: SqliteStore, within: Any, step: Callable[..., T], *args: An
     db = Cursors(connection)
     factory, connection.text_factory = connection.text_factory, str
     try:
-        with in_words(store.path):
+        with translating(store.path):
             result = _in_savepoint(store, db, step, *args)
             if commits and db.in_transaction:
                 db.execute("COMMIT")

@@ -21,15 +21,15 @@ from paceline.stores.sqlite import schema
 from paceline.stores.sqlite.callers import TOGETHER, Step, answer, gathered, resolve, waiting
 from paceline.stores.sqlite.connect import (
     connect,
-    in_words,
     is_busy,
     is_open,
     passes,
+    translating,
     warn_of_fork,
     warn_of_network,
 )
+from paceline.stores.sqlite.folding import fold, log_is_long
 from paceline.stores.sqlite.prepare import is_prepared, prepare
-from paceline.stores.sqlite.statements import statements
 from paceline.stores.sqlite.unit import Unit
 
 T = TypeVar("T")
@@ -37,12 +37,6 @@ log = logging.getLogger("paceline.sqlite")
 
 PATIENCE = 30.0
 """So many seconds a transaction waits for other programs before its callers are told."""
-LOG_PAGES = 8192
-"""The write-ahead log is folded into the file when it is longer than this: 32 MiB."""
-FOLDING = 10_000_000
-"""Microseconds in which nobody else tries to fold."""
-FOLD_WAIT = 500
-"""Milliseconds to wait for those who read: a long reader must not hold up the writer."""
 LONGEST_NAP = 0.003
 """Seconds between two attempts to begin, once others have kept the file for a while."""
 HERE = 100
@@ -53,17 +47,20 @@ PAUSE = 1.0
 """Seconds for which the thread does everything after that."""
 FORK_WAIT = 10.0
 """Seconds that a fork waits for a transaction of this process."""
-SPACE = statements("space")
 
 
 class Writer:
     """Does steps, one transaction after the other. With a clock that a test moves it does them on the spot."""
 
-    def __init__(self, path: Path, durability: str, clock: Clock, unit: Unit, written: Callable[[], None]) -> None:
+    def __init__(
+        self, path: Path, durability: str, clock: Clock, unit: Unit, reader: Unit, written: Callable[[], None]
+    ) -> None:
         self.path = path
         self.durability = durability
         self.clock = clock
         self.unit = unit
+        self.reader = reader
+        """What those who only look have at hand: what they make up is nobody's business."""
         self._written = written
         self._db: Any = None
         self._lock = threading.RLock()
@@ -186,7 +183,7 @@ class Writer:
         self._gathered = {}
         self._lock, self._starting = threading.RLock(), threading.Lock()
         self.inherited = is_open(self.path)
-        self.unit.forget()
+        self._forget()
 
     def _serve(self, steps: SimpleQueue[list[Step]]) -> None:
         while batch := gathered(steps):
@@ -194,7 +191,7 @@ class Writer:
                 self._do(batch)
                 if self._fold_wanted:
                     self._fold_wanted = False
-                    self._fold(self._db)
+                    fold(self._db, self.path, self.clock.now())
             with self._starting:
                 self._handed = 0 if steps.empty() else 1
             answer(batch)
@@ -220,10 +217,10 @@ class Writer:
         """All steps in one transaction; if that fails for a reason that is not theirs, one by one."""
         written = False
         try:
-            with in_words(self.path):
+            with translating(self.path):
                 written = self._transaction(batch, begun)
         except BaseException as error:
-            self.unit.forget()
+            self._forget()
             if not passes(error.__cause__ or error):
                 # A connection remembers what it found when it was made: a file that could not be written, for instance.
                 self._disconnect()
@@ -237,7 +234,7 @@ class Writer:
             # It is written: whatever goes wrong from here on is not the callers' business.
             try:
                 self._written()
-                if self._commits % 64 == 0 and self._log_is_long():
+                if self._commits % 64 == 0 and log_is_long(self.path):
                     self._fold_wanted = True
                     if begun:
                         # It takes its time: not in an event loop.
@@ -252,8 +249,10 @@ class Writer:
             db = self._db
         else:
             db = self._patiently(lambda: self._begun(writes), lambda: self._look_meanwhile(batch) if writes else None)
-        unit = self.unit
+        unit = self.unit if writes else self.reader
         try:
+            if not writes:
+                db.execute("PRAGMA query_only = ON").fetchall()
             unit.begin(db)
             for step in batch:
                 step.error = None
@@ -263,7 +262,6 @@ class Writer:
                     # A step that refuses has changed nothing: the others go on.
                     step.error = error
             if not writes:
-                # Looking may have made things up (a meter of a new group): they are nobody's business.
                 unit.discard()
                 db.execute("ROLLBACK")
                 return False
@@ -275,6 +273,9 @@ class Writer:
             if db.in_transaction:
                 db.execute("ROLLBACK")
             raise
+        finally:
+            if not writes:
+                db.execute("PRAGMA query_only = OFF").fetchall()
         self._commits += 1
         return True
 
@@ -339,9 +340,15 @@ class Writer:
         if before not in (None, self._identity):
             log.warning("%s was deleted or replaced while it was in use: the file that is there now is used", self.path)
             self.unit.replaced = True
-        self.unit.forget()
-        self.unit.connected()
+        self._forget()
+        for unit in (self.unit, self.reader):
+            unit.connected()
         return db
+
+    def _forget(self) -> None:
+        """Nothing in memory is known to be true."""
+        for unit in (self.unit, self.reader):
+            unit.forget()
 
     def _prepare(self, db: Any) -> None:
         """Tables, clock and namespace. Where all is there nothing is written: the caller may hold the lock itself.
@@ -372,30 +379,6 @@ class Writer:
         if self._db is not None:
             self._db.close()
             self._db = None
-
-    def _log_is_long(self) -> bool:
-        try:
-            return os.stat(f"{self.path}-wal").st_size >= LOG_PAGES * 4096
-        except OSError:
-            return False
-
-    def _fold(self, db: Any) -> None:
-        """Fold a long write-ahead log into the file: one process at a time, with the writer's lock."""
-        now = self.unit.clock.now()
-        try:
-            mine = db.execute(SPACE["start_folding"], (now + FOLDING, now)).rowcount
-            if mine:
-                db.execute(f"PRAGMA busy_timeout = {FOLD_WAIT}").fetchall()
-                busy, _, _ = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-                if busy:
-                    log.info("the write-ahead log of %s could not be folded yet: somebody reads", self.path)
-                else:
-                    db.execute("UPDATE paceline_file SET folding_until = 0")
-        except sqlite3.Error as error:
-            if not is_busy(error):
-                log.warning("the write-ahead log of %s could not be folded: %s", self.path, error)
-        finally:
-            db.execute("PRAGMA busy_timeout = 0").fetchall()
 
 
 def _nothing(unit: Unit) -> None:

@@ -1,4 +1,4 @@
--- Version 1. Everything is prefixed: the file may be a database of your own, so that jobs and rows commit together.
+-- Version 4. Everything is prefixed: the file may be a database of your own, so that jobs and rows commit together.
 
 CREATE TABLE paceline_file (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -15,8 +15,8 @@ CREATE TABLE paceline_space (
     name TEXT NOT NULL UNIQUE,
     version INTEGER NOT NULL DEFAULT 0,
     rules_version INTEGER NOT NULL DEFAULT 0,
-    ears_version INTEGER NOT NULL DEFAULT 0,
-    news INTEGER NOT NULL DEFAULT 0,    -- grows with every change that a sleeper may wait for
+    listeners_version INTEGER NOT NULL DEFAULT 0,
+    notified INTEGER NOT NULL DEFAULT 0, -- grows with every change that a sleeper may wait for
     latest INTEGER NOT NULL DEFAULT 0,  -- the store's time at the last change
     orders INTEGER NOT NULL DEFAULT 0,
     fences INTEGER NOT NULL DEFAULT 0,
@@ -187,6 +187,6 @@ CREATE TABLE paceline_claimed (
 ) STRICT, WITHOUT ROWID;
 
 -- Who is to be told that something happened: the address of a datagram socket in each process.
-CREATE TABLE paceline_ear (
+CREATE TABLE paceline_listener (
     address TEXT PRIMARY KEY, space INTEGER NOT NULL, waits INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;

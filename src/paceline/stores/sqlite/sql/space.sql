@@ -1,13 +1,13 @@
 -- name: find
-SELECT s.id, s.version, s.rules_version, s.ears_version, s.news, s.latest, s.orders, s.fences, s.waiting_permits,
-       f.ids
+SELECT s.id, s.version, s.rules_version, s.listeners_version, s.notified, s.latest, s.orders, s.fences,
+       s.waiting_permits, f.ids, f.version
 FROM paceline_space s, paceline_file f WHERE s.name = ?
 
 -- name: create
 INSERT INTO paceline_space (name) VALUES (?) ON CONFLICT DO NOTHING
 
 -- name: save
-UPDATE paceline_space SET version = ?, rules_version = ?, ears_version = ?, news = ?, latest = ?, orders = ?, fences = ?,
+UPDATE paceline_space SET version = ?, rules_version = ?, listeners_version = ?, notified = ?, latest = ?, orders = ?, fences = ?,
        waiting_permits = ?
 WHERE id = ?
 
@@ -20,17 +20,17 @@ SELECT document FROM paceline_rules WHERE space = ?
 -- name: save_rules
 INSERT INTO paceline_rules VALUES (?, ?) ON CONFLICT DO UPDATE SET document = excluded.document
 
--- name: news
-SELECT news, EXISTS (SELECT 1 FROM paceline_ear WHERE address = ?) FROM paceline_space WHERE id = ?
+-- name: notified
+SELECT notified, EXISTS (SELECT 1 FROM paceline_listener WHERE address = ?) FROM paceline_space WHERE id = ?
 
--- name: ears
-SELECT address, waits FROM paceline_ear WHERE space = ?
+-- name: listeners
+SELECT address, waits FROM paceline_listener WHERE space = ?
 
--- name: add_ear
-INSERT INTO paceline_ear VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET waits = max(waits, excluded.waits)
+-- name: add_listener
+INSERT INTO paceline_listener VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET waits = max(waits, excluded.waits)
 
--- name: drop_ear
-DELETE FROM paceline_ear WHERE address = ?
+-- name: drop_listener
+DELETE FROM paceline_listener WHERE address = ?
 
 -- name: workers
 SELECT record FROM paceline_worker WHERE space = ?

@@ -1,4 +1,4 @@
-"""What a transaction has to tell sleepers: kept until it is written, then told here and in other processes."""
+"""What a transaction notifies of: kept until it is written, then delivered here and in other processes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ LARGEST = 32_000
 
 
 class Message(msgspec.Struct):
-    """What one process tells another."""
+    """What one process notifies another of."""
 
-    news: int = 0
+    number: int = 0
     all: bool = False
     much: bool = False
     queues: list[str] = []
@@ -26,20 +26,20 @@ class Message(msgspec.Struct):
     ended: list[str] = []
 
 
-class News:
+class Notifications:
     """Takes the place of the sleepers inside a transaction."""
 
     def __init__(self, sleepers: Sleepers) -> None:
         self._sleepers = sleepers
-        self.ears: dict[str, int] = {}
+        self.listeners: dict[str, int] = {}
         """Other processes' sockets, and whether somebody there waits for the end of a job."""
         self._waiting_elsewhere: list[str] = []
         self.clear()
 
-    def set_ears(self, ears: dict[str, int]) -> None:
+    def set_listeners(self, listeners: dict[str, int]) -> None:
         """Who listens in other processes."""
-        self.ears = ears
-        self._waiting_elsewhere = [address for address, waits in ears.items() if waits]
+        self.listeners = listeners
+        self._waiting_elsewhere = [address for address, waits in listeners.items() if waits]
 
     def clear(self) -> None:
         self.everyone = False
@@ -54,7 +54,7 @@ class News:
         return self._sleepers.waiters or self._waiting_elsewhere
 
     def any(self) -> bool:
-        """True when there is something to tell."""
+        """True when there is something to notify of."""
         return self.everyone or bool(self.queues or self.empty or self.workers or self.ended)
 
     def wake(self, queue: str) -> None:
@@ -78,22 +78,22 @@ class News:
 
     def message(self, number: int) -> bytes:
         """The same for other processes."""
-        told = [list(found) for found in (self.queues, self.empty, self.workers, self.ended)]
-        text = msgspec.json.encode(Message(number, self.everyone, False, *told))
+        found = [list(names) for names in (self.queues, self.empty, self.workers, self.ended)]
+        text = msgspec.json.encode(Message(number, self.everyone, False, *found))
         return text if len(text) <= LARGEST else msgspec.json.encode(Message(number, True, True))
 
-    def tell(self) -> None:
-        """Tell those who sleep in this process."""
+    def deliver(self) -> None:
+        """Wake those who sleep in this process."""
         sleepers = self._sleepers
         for job_id, record in self.ended.items():
             if record is None:
                 sleepers.removed(job_id)
             else:
                 sleepers.finished(job_id, record)
-        hear(sleepers, self.everyone, self.queues, self.empty, self.workers)
+        wake(sleepers, self.everyone, self.queues, self.empty, self.workers)
 
 
-def hear(sleepers: Sleepers, everyone: bool, queues: Any = (), empty: Any = (), workers: Any = ()) -> None:
+def wake(sleepers: Sleepers, everyone: bool, queues: Any = (), empty: Any = (), workers: Any = ()) -> None:
     """Wake the sleepers of this process that something is for."""
     for worker in workers:
         sleepers.ask_heartbeat(worker)
