@@ -13,7 +13,7 @@ RULES = [
         ("test_jobs_start_in_the_order_they_were_added",),
         python=Edit(
             "stores/steps/claim.py",
-            "    waiting = list(lines)\n    while waiting",
+            "    waiting = list(queues)\n    while waiting",
             "    waiting = []\n    while waiting",
         ),
         sql=sql(

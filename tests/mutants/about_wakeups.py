@@ -22,7 +22,7 @@ RULES = [
     Rule(
         "a notification that arrives wakes whom it is for",
         (reacts("a_job_arrives"),),
-        sqlite=beside("sqlite/listening", "                    self._take(told)\n", "                    pass\n"),
+        sqlite=beside("sqlite/listening", "self._take(messages)\n", "pass\n", times=2),
         sql=beside("postgres/listening", "            self._ears.hear(words)\n", "            pass\n"),
         lua=beside(
             "redis/listeners",
@@ -127,15 +127,17 @@ RULES = [
         ("test_others_are_notified_once_it_is_written",),
         sqlite=beside(
             "sqlite/writer",
-            '            state.end()\n            db.execute("COMMIT")\n',
-            '            state.end()\n            self._written()\n            db.execute("COMMIT")\n',
+            '            written = unit.end()\n            db.execute("COMMIT")\n',
+            '            written = unit.end()\n            self._written()\n            db.execute("COMMIT")\n',
         ),
     ),
     Rule(
         "who listens is registered with those who write",
         (reacts("a_job_arrives"),),
         sqlite=beside(
-            "sqlite/listening", 'state.db.execute(SPACE["add_ear"], (address, state.space, waits))', 'SPACE["add_ear"]'
+            "sqlite/listening",
+            'unit.db.execute(SPACE["add_listener"], (address, unit.space, waits))',
+            'SPACE["add_listener"]',
         ),
         sql=beside(
             "postgres/listening",
@@ -197,7 +199,7 @@ RULES = [
         ),
         sqlite=beside(
             "sqlite/listening",
-            "        if untold or found.replaced or dropped:\n            self._sleepers.wake_all()\n",
+            "        if unnotified or found.replaced or dropped:\n            self._sleepers.wake_all()\n",
             "",
         ),
         sql=beside(

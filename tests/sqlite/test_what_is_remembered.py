@@ -15,6 +15,7 @@ from paceline import Concurrency, Delay, EvenlySpaced, Limit, PacelineError, Que
 from paceline.job import JobState, Move
 from paceline.stores import open_store
 from paceline.stores.interface import Ask, Finish, Hold, Lease, Outcome, Override, Target
+from paceline.stores.sqlite import unit
 
 from ..clocks import HandClock
 from .helpers import HOUR, SECOND, start
@@ -277,6 +278,29 @@ async def test_a_handle_that_remembers_starts_what_memory_starts(twins, seed):
 
     for _ in range(150):
         await history.step()
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+async def test_groups_that_are_set_aside_come_back_as_they_were(twins, seed, monkeypatch):
+    """As many groups as there may be: none stays at hand between two steps."""
+    monkeypatch.setattr(unit, "AT_HAND", 0)
+    history = twins(seed)
+
+    for _ in range(150):
+        await history.step()
+
+
+async def test_jobs_wait_in_more_lanes_than_a_claim_reads_at_once(store, opener):
+    """Of forty groups the first ones are shut for an hour: a claim of one slot looks behind them."""
+    await store.set_limits([Limit("tenant", Delay("1h"), by="group", tasks=["t"])])
+    queue = Queue("line", store=store)
+    groups = [f"g{number:02}" for number in range(40)]
+    await queue.add_many([("t", None, {"group": group}) for group in groups] * 2)
+
+    started = [job.group for _ in range(40) for job in await start(opener(), 1)]
+
+    assert started == groups
+    assert await start(opener(), 1) == []
 
 
 async def test_jobs_that_are_added_after_a_drain_of_jobs_nobody_had_read_start(store):
