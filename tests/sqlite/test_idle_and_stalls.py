@@ -40,7 +40,9 @@ asyncio.run(main())
 
 
 def test_an_idle_worker_wakes_at_most_twice_a_second_and_reads_nothing(path):
-    ran = subprocess.run([sys.executable, "-c", IDLE, str(path)], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(
+        [sys.executable, "-c", IDLE, str(path)], capture_output=True, text=True, timeout=60, check=True
+    )
 
     woken, statements = json.loads(ran.stdout)
     assert statements == []

@@ -85,12 +85,14 @@ class Writer:
         if not self.clock.virtual:
             self._post(step)
             assert step.future is not None
-            return await step.future  # type: ignore[no-any-return]
+            answered: T = await step.future
+            return answered
         with self._lock:
             self._do([step])
         if step.error is not None:
             raise step.error
-        return step.result  # type: ignore[no-any-return]
+        result: T = step.result
+        return result
 
     def post(self, call: Callable[..., Any], *args: Any, writes: bool) -> None:
         """Do one step some time soon; nobody waits for it."""
@@ -108,7 +110,8 @@ class Writer:
             self._do([step])
         if step.error is not None:
             raise step.error
-        return step.result  # type: ignore[no-any-return]
+        result: T = step.result
+        return result
 
     def _post(self, step: Step) -> None:
         step.loop = loop = asyncio.get_running_loop()
