@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from paceline.clock import Micros
@@ -32,7 +33,6 @@ class Lanes:
         self.spare: dict[str, tuple[list[tuple[QueueState, Group]], list[LaneMeter]]] = {}
         """Groups by name that were at hand in an earlier transaction, with their lanes and meters."""
         self._spare_numbers: dict[int, str] = {}
-        self._jobs_page: dict[LaneClass, int] = {}
         self._blocked_from: dict[LaneClass, int] = {}
 
     def queue(self, name: str) -> QueueState | None:
@@ -271,10 +271,7 @@ class Lanes:
         edge = cls.ready_edge or LOWEST
         rows = self.unit.db.execute(SQL["ready"], (self.unit.numbers[cls], *edge, self.page)).fetchall()
         cls.ready_edge = (rows[-1][1], rows[-1][2]) if len(rows) == self.page else None
-        unread = self._unread(cls, rows)
-        self._jobs_page[cls] = -(-self.page // max(len(unread), 1))
-        if len(unread) > 1 and self._jobs_page[cls] == 1:
-            self._heads(unread)
+        self._bring(cls, rows)
 
     def more_blocked(self, cls: LaneClass) -> None:
         page = 1 if cls.blocked_edge == -1 else BLOCKED_PAGE
@@ -283,20 +280,18 @@ class Lanes:
         cls.blocked_edge = rows[-1][1] if len(rows) == page else None
         if rows:
             self._blocked_from[cls] = rows[-1][0]
-        self._unread(cls, rows)
+        self._bring(cls, rows)
 
-    def _unread(self, cls: LaneClass, rows: list[tuple[Any, ...]]) -> list[Lane]:
-        """The lanes of some rows of a class of which no job was read yet; their groups come to hand."""
+    def _bring(self, cls: LaneClass, rows: list[tuple[Any, ...]]) -> None:
+        """The lanes of some rows of a class come to hand, with their groups in every queue of the claim."""
         queue = self.unit.queue_of[cls]
         self.groups_numbered(queue, [row[3] for row in rows])
-        groups = [self.unit.groups[row[3]] for row in rows]
-        lanes = [group.lanes[cls] for group in groups if cls in group.lanes]
         others = self.unit.asked_queues
         if len(others) > 1 and cls.group_limits:
+            names = [self.unit.groups[row[3]].id for row in rows]
             for other in others:
                 if other is not queue:
-                    self.groups(other, [group.id for group in groups])
-        return [lane for lane in lanes if lane.edge == LOWEST]
+                    self.groups(other, names)
 
     def _heads(self, lanes: list[Lane]) -> None:
         """The first job of each of these lanes."""
@@ -304,12 +299,21 @@ class Lanes:
         found = self.unit.db.execute(SQL["heads"], (json.dumps(list(by_number)),)).fetchall()
         self.unit.loader.take_rows(columns[1:] for columns in found)
         for columns in found:
-            lane = by_number[columns[0]]
+            lane = by_number.pop(columns[0])
             self.unit.loader.place_found(lane, columns[1])
-            lane.edge = (columns[6], columns[7]) if lane.waiting > 1 else None
+            all_at_hand = lane.waiting == 1 and self.unit.by_n[columns[1]].lane is lane
+            lane.edge = None if all_at_hand else (columns[6], columns[7])
+        for lane in by_number.values():
+            lane.edge = None
 
     def more_jobs(self, lane: Lane) -> None:
-        page = self._jobs_page.get(lane.cls, self.page)
+        ready = [other for other in lane.cls.lanes.values() if other.state is READY and other.waiting]
+        page = -(-self.page // max(len(ready), 1))
+        if page == 1 and lane.edge == LOWEST:
+            # Each of them will be asked for one job, in the order of their turns.
+            unread = [other for other in ready if other.edge == LOWEST and other is not lane]
+            self._heads([lane, *nsmallest(self.page, unread, key=lambda other: other.group.ticket)])
+            return
         number = self.unit.numbers[lane]
         found = self.unit.db.execute(SQL["waits"], (number, *(lane.edge or LOWEST), page)).fetchall()
         self.unit.loader.take_rows(found)

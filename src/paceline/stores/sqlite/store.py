@@ -74,6 +74,7 @@ class SqliteStore(StepStore):
         self.never_blocks = self.clock.virtual
         self.sleepers = Sleepers()
         self._unit, reader = (Unit(self.clock, namespace, self.sleepers, self.least_guard) for _ in range(2))
+        reader.beside = self._unit
         self._declared: dict[str, Limit] = {}
         self._workers: dict[str, WorkerRecord] = {}
         self._writer = Writer(self.path, durability, self.clock, self._unit, reader, self._written)

@@ -49,6 +49,8 @@ class Unit:
         self.clock = clock
         self.namespace = namespace
         self.notifications = Notifications(sleepers)
+        self.beside: Unit | None = None
+        """Another one on the same connection, which may have read the same rules."""
         self.least_guard = least_guard
         self.db: Database
         self.space = 0
@@ -161,7 +163,8 @@ class Unit:
             self._empty()
             self.version = version
         if rules_version != self.rules_version:
-            self.rules = rules.read(db, self.space)
+            known = self.beside is not None and self.beside.rules_version == rules_version
+            self.rules = self.beside.rules if self.beside is not None and known else rules.read(db, self.space)
             self.rules_version = rules_version
             self._empty()
         if listeners_version != self.listeners_version:
