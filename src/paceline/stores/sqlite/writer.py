@@ -87,11 +87,7 @@ class Writer:
             assert step.future is not None
             answered: T = await step.future
             return answered
-        with self._lock:
-            self._do([step])
-        if step.error is not None:
-            raise step.error
-        result: T = step.result
+        result: T = self._on_the_spot(step)
         return result
 
     def post(self, call: Callable[..., Any], *args: Any, writes: bool) -> None:
@@ -105,13 +101,15 @@ class Writer:
 
     def now(self, call: Callable[..., T], *args: Any) -> T:
         """Look on the spot, in the caller's thread."""
-        step = Step(call, args, False)
+        result: T = self._on_the_spot(Step(call, args, False))
+        return result
+
+    def _on_the_spot(self, step: Step) -> Any:
         with self._lock:
             self._do([step])
         if step.error is not None:
             raise step.error
-        result: T = step.result
-        return result
+        return step.result
 
     def _post(self, step: Step) -> None:
         step.loop = loop = asyncio.get_running_loop()
