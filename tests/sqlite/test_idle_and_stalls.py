@@ -50,7 +50,7 @@ def test_an_idle_worker_wakes_at_most_twice_a_second_and_reads_nothing(path):
 
 
 async def test_an_event_loop_goes_on_while_another_process_holds_the_file(store, program):
-    """Adds wait for it in a thread. A loop that waited too would pause in every round; a busy machine makes some long."""
+    """Adds wait in a thread. A loop that waited too would pause in every round; a busy machine makes some long."""
     queue = Queue("line", store=store)
     await queue.add("work")
     other = program()
