@@ -88,7 +88,7 @@ begin
     return true;
 end $$;
 
-create function paceline.override(p_space int, p_now bigint, p_limit text, p_group text, p_kind jsonb, p_reason text,
+create function paceline.set_override(p_space int, p_now bigint, p_limit text, p_group text, p_kind jsonb, p_reason text,
     p_for bigint, p_expires bigint) returns void language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
