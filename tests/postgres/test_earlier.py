@@ -132,32 +132,39 @@ async def test_a_program_of_the_earlier_release_gets_an_error_and_changes_nothin
     await store.close()
 
 
-async def test_functions_of_the_earlier_release_are_gone_and_nothing_else(earlier, database):
-    connection, clock = earlier
-    mine = """create function paceline.mine(int) returns int language sql as 'select $1';
-        create function paceline.counts(text) returns int language sql as 'select 1';
-        create type paceline.money as (amount int);
-        create table paceline.orders (id int primary key, price paceline.money);
-        create function paceline.audit() returns trigger language plpgsql as 'begin return new; end';
-        create trigger audit before insert on paceline.job for each row execute function paceline.audit();
-        create view paceline.backlog as select queue, count(*) from paceline.job group by queue"""
-    connection.execute(mine)
-    before = {name for (name,) in connection.execute(FUNCTIONS).fetchall()}
+MINE = """create function SCHEMA.mine(int) returns int language sql as 'select $1';
+create function SCHEMA.counts(text) returns int language sql as 'select 1';
+create type SCHEMA.money as (amount int);
+create table SCHEMA.orders (id int primary key, price SCHEMA.money);
+create function SCHEMA.audit() returns trigger language plpgsql as 'begin return new; end';
+create trigger audit before insert on SCHEMA.job for each row execute function SCHEMA.audit();
+create view SCHEMA.backlog as select queue, count(*) from SCHEMA.job group by queue"""
+"""What a user has in the same schema, some of it with names of ours."""
+FUNCTIONS = "select oid::regprocedure::text from pg_proc where pronamespace = %s::regnamespace"
+TYPES = "select relname from pg_class where relnamespace = %s::regnamespace and relkind = 'c'"
 
-    store = PostgresStore(server().url(database), clock=clock)
+
+@pytest.mark.parametrize("schema", ["paceline", "public"])
+@pytest.mark.parametrize("release", RELEASES)
+async def test_functions_of_the_earlier_release_are_gone_and_nothing_else(database, release, schema):
+    text, at = kept(release)
+    connection = psycopg.connect(server().url(database), autocommit=True)
+    connection.execute("set search_path = pg_catalog")
+    connection.execute(text.replace("paceline.", f"{schema}.").replace("exists paceline;", f"exists {schema};"))
+    connection.execute(MINE.replace("SCHEMA", schema))
+    before = connection.execute(FUNCTIONS, (schema,)).fetchall()
+
+    store = PostgresStore(server().url(database), schema=schema, clock=Clock(at))
     await store.insert([NewJob("one more", "line", "work")])
     await store.close()
 
-    after = {name for (name,) in connection.execute(FUNCTIONS).fetchall()}
-    assert after == {"paceline.mine(integer)", "paceline.counts(text)", "paceline.audit()"}
-    assert len(before) > 180
-    assert connection.execute(TYPES).fetchall() == [("paceline.money",)]
+    after = {name for (name,) in connection.execute(FUNCTIONS, (schema,)).fetchall()}
+    assert after == {f"{schema}.mine(integer)", f"{schema}.counts(text)", f"{schema}.audit()"}
+    assert len(before) > 175
+    assert connection.execute(TYPES, (schema,)).fetchall() == [("money",)]
     assert connection.execute("select tgname from pg_trigger where not tgisinternal").fetchall() == [("audit",)]
-    assert connection.execute("select sum(count) from paceline.backlog").fetchone() == (45,)
-
-
-FUNCTIONS = "select oid::regprocedure::text from pg_proc where pronamespace = 'paceline'::regnamespace"
-TYPES = "select reltype::regtype::text from pg_class where relnamespace = 'paceline'::regnamespace and relkind = 'c'"
+    assert connection.execute(f"select sum(count) from {schema}.backlog").fetchone() == (45,)
+    connection.close()
 
 
 async def test_what_depends_on_an_earlier_function_is_named_and_stays(earlier, database):

@@ -255,6 +255,8 @@ def _filled(text: str, names: Names, values: dict[str, str]) -> str:
 
 def script(schema: str, since: int = 0) -> str:
     """The same to be run by hand."""
+    if since > FORMAT:
+        raise SchemaMismatch(f"the format {since} is newer than {FORMAT} of this Paceline: take that release's SQL")
     return f"begin;\n{changes(Names(schema), since)}\ncommit;\n"
 
 
