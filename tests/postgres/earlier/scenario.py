@@ -98,7 +98,7 @@ def dump(connection: Any, script: str) -> Iterator[str]:
     yield script
     tables = connection.execute(
         "select relname from pg_class where relnamespace = 'paceline'::regnamespace and relkind = 'r' "
-        "and relname <> 'version' order by 1"
+        "and relname not in ('version', 'installed') order by 1"
     )
     for (table,) in tables.fetchall():
         columns = "select string_agg(quote_ident(attname), ', ' order by attnum) from pg_attribute "

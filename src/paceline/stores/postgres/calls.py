@@ -78,6 +78,7 @@ class Calls:
     async def opened(self, connection: AsyncConnection[Any], migrate: bool) -> None:
         """Find or make tables and functions that these calls can work with."""
         await (schemas.migrate if migrate else schemas.check)(connection, self._names)
+        await schemas.look_at_all(connection, self._names)
         await self._note_use(connection)
 
     async def _note_use(self, connection: AsyncConnection[Any]) -> None:

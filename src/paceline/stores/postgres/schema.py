@@ -49,6 +49,12 @@ from pg_namespace n where n.nspname = %s"""
 SEEN = """update {}.installed set seen_at = now()
 where fingerprint = %s and seen_at < now() - make_interval(secs => %s)"""
 
+LOOK_AT_ALL = """update {}.line set folded = null, folded_by = null, folding = null, folding_by = null,
+    folding_xid = null, folding_id = null
+where greatest(pg_snapshot_xmax(folded), pg_snapshot_xmax(folding)) > pg_snapshot_xmax(pg_current_snapshot())"""
+"""A queue that was looked at by transactions that are yet to come: a dump was put back on another server, which counts
+from somewhere else. What comes there would be taken for looked at."""
+
 GRANTS = """do $do$
 declare
     v_grant text;
@@ -291,6 +297,12 @@ async def seen(connection: AsyncConnection[Any], names: Names) -> None:
     # A role that was granted less works all the same; its functions may then be taken for unused.
     with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
         await connection.execute(query, (fingerprint(), SEEN_EVERY))
+
+
+async def look_at_all(connection: AsyncConnection[Any], names: Names) -> None:
+    """Take in all that came to queues whose latest look was on another server."""
+    with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+        await connection.execute(sql.SQL(LOOK_AT_ALL).format(sql.Identifier(names.tables)))
 
 
 async def _row(connection: AsyncConnection[Any], query: str, *values: object) -> tuple[Any, ...] | None:
