@@ -216,11 +216,11 @@ async def test_a_role_that_may_not_create_is_told_what_to_grant(sql, schema):
     sql.execute(f"drop schema {store.names.functions} cascade; grant usage on schema shared to owner_of_one")
     sql.execute("grant all on all tables in schema shared to owner_of_one")
     sql.execute("grant all on all sequences in schema shared to owner_of_one")
-    limited = PostgresStore(server().url(user="owner_of_one"), schema=schema)
+    limited, here = PostgresStore(server().url(user="owner_of_one"), schema=schema), sql.info.dbname
 
-    with pytest.raises(StoreError, match=r"may not create schemas.*grant create on database postgres to owner_of_one"):
+    with pytest.raises(StoreError, match=rf"may not create schemas.*grant create on database {here} to owner_of_one"):
         await limited.open()
-    sql.execute("grant create on database postgres to owner_of_one")
+    sql.execute(f"grant create on database {here} to owner_of_one")
     await limited.insert([NewJob("a", "line", "work")])
 
     assert (await limited.counts("line"))["waiting"] == 1
