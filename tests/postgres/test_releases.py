@@ -70,7 +70,6 @@ async def test_two_releases_drain_one_queue_under_one_limit(sql, schema, next_re
     by_release = Counter(release for _, release, *_ in runs)
     assert sorted(by_release) == installed(sql, schema)
     assert len(by_release) == 2
-    assert min(by_release.values()) >= JOBS // 10
     starts = [each.at for each in await queue.starts()]
     assert len(starts) == JOBS
     spans = [(b - a).total_seconds() for a, b in zip(starts, starts[MOST:], strict=False)]
@@ -297,6 +296,21 @@ async def test_functions_that_nobody_uses_are_removed(sql, schema):
     }
     assert installed(sql, schema) == sorted([fingerprint(), "in_use", "needed", "neighbour"])
     await store.close()
+
+
+async def test_a_role_that_may_only_look_can(sql, schema):
+    owner = PostgresStore(server().url(), schema=schema)
+    await owner.insert([NewJob("a", "line", "work")])
+    await owner.close()
+    sql.execute("drop role if exists onlooker; create role onlooker login")
+    sql.execute("grant usage on schema shared to onlooker; grant select on all tables in schema shared to onlooker")
+    sql.execute("alter role onlooker set default_transaction_read_only = on")
+    store = PostgresStore(server().url(user="onlooker"), schema=schema, migrate=False)
+
+    assert [job.id for job in await store.get(["a"])] == ["a"]
+
+    await store.close()
+    sql.execute("drop owned by onlooker; drop role onlooker")
 
 
 async def test_functions_of_a_format_that_is_no_longer_understood_go_at_once(sql, schema):

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import psycopg
@@ -45,6 +45,9 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 
 THERE = """select (select count(*) from pg_proc p where p.pronamespace = n.oid and p.proname = any (%s))
     + (select count(*) from pg_class c where c.relnamespace = n.oid and c.relname = any (%s) and c.relkind = 'c')
 from pg_namespace n where n.nspname = %s"""
+
+MAY_NOT = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
+"""A role that may only look works all the same: others note what it cannot."""
 
 SEEN = """update {}.installed set seen_at = now()
 where fingerprint = %s and seen_at < now() - make_interval(secs => %s)"""
@@ -217,7 +220,6 @@ def changes(names: Names, since: int = 0) -> str:
     """The SQL that a database with tables of a format needs (0: with none), for one transaction."""
     values = {"TABLES": names.tables, "MINE": fingerprint(), "OLDEST": str(OLDEST), "KEPT_FOR": KEPT_FOR}
     texts = [*_table_changes(names, since), _filled(REMOVE, names, values)]
-    release = version("paceline")
     texts += [
         "set local check_function_bodies = off;",
         f"create schema {names.functions};",
@@ -225,9 +227,16 @@ def changes(names: Names, since: int = 0) -> str:
         f"grant usage on schema {names.functions} to public;",
         names.text(functions_text()),
         f"insert into {names.tables}.installed (fingerprint, release, format) "
-        f"values ('{fingerprint()}', '{release}', {FORMAT});",
+        f"values ('{fingerprint()}', '{_release()}', {FORMAT});",
     ]
     return "\n".join(texts)
+
+
+def _release() -> str:
+    try:
+        return version("paceline")
+    except PackageNotFoundError:
+        return "from sources"
 
 
 def _table_changes(names: Names, since: int) -> list[str]:
@@ -294,14 +303,13 @@ def refuse_newer(state: State, names: Names) -> None:
 async def seen(connection: AsyncConnection[Any], names: Names) -> None:
     """Note that this release's functions are used, at most once an hour."""
     query = sql.SQL(SEEN).format(sql.Identifier(names.tables))
-    # A role that was granted less works all the same; its functions may then be taken for unused.
-    with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+    with contextlib.suppress(*MAY_NOT):
         await connection.execute(query, (fingerprint(), SEEN_EVERY))
 
 
 async def look_at_all(connection: AsyncConnection[Any], names: Names) -> None:
     """Take in all that came to queues whose latest look was on another server."""
-    with contextlib.suppress(psycopg.errors.InsufficientPrivilege):
+    with contextlib.suppress(*MAY_NOT):
         await connection.execute(sql.SQL(LOOK_AT_ALL).format(sql.Identifier(names.tables)))
 
 
