@@ -47,7 +47,7 @@ def test_of_many_migrations_at_once_one_does_it(earlier):
     assert connection.execute("select count(*) from paceline.job").fetchone() == (44,)
 
 
-WAITS = "select pid from pg_locks where not granted and pid <> pg_backend_pid()"
+WAITS = "select pid from pg_locks where not granted and "
 
 
 def wait_for(connection: psycopg.Connection[Any], query: str, there: bool) -> list[Any]:
@@ -63,10 +63,10 @@ def test_a_migration_that_is_killed_in_the_middle_has_changed_nothing(earlier):
     connection, url = earlier
     jobs = connection.execute("select count(*), sum(hashtext(j::text)) from paceline.job j").fetchone()
     with psycopg.connect(url) as blocker:
-        # All tables are changed when it comes to this row.
-        blocker.execute("select * from paceline.version for update")
+        # It is changed last: all other tables are changed by then, and the earlier functions dropped.
+        blocker.execute("lock table paceline.version in row share mode")
         killed = migrate(None, url)
-        ((pid,),) = wait_for(connection, WAITS, True)
+        ((pid,),) = wait_for(connection, f"{WAITS} relation = 'paceline.version'::regclass", True)
         killed.kill()
         killed.communicate()
     wait_for(connection, f"select from pg_stat_activity where pid = {pid}", False)
@@ -87,7 +87,7 @@ def test_an_installation_that_is_killed_in_the_middle_has_changed_nothing(sql, s
         # All functions are made when it writes down that they are, and waits for who does the same.
         blocker.execute("insert into shared.installed values (%s, '0', 0)", (of_the_next,))
         killed = migrate(next_release, *words)
-        ((pid,),) = wait_for(sql, WAITS, True)
+        ((pid,),) = wait_for(sql, f"{WAITS} locktype = 'transactionid'", True)
         killed.kill()
         killed.communicate()
     wait_for(sql, f"select from pg_stat_activity where pid = {pid}", False)

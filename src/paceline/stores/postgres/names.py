@@ -53,7 +53,9 @@ LONGEST = 50
 """PostgreSQL cuts names after 63 characters, and the name of the schema of functions has 13 more."""
 _NAME = re.compile(r"\bpaceline\.([a-z_][a-z0-9_]*)")
 _FUNCTION = re.compile(r"^create (?:function|type) paceline\.(\w+)", re.M)
-_RELATION = re.compile(r"^create (table|sequence) (?:if not exists )?paceline\.(\w+)", re.M)
+_RELATION = re.compile(
+    r"^(create|alter|drop) (table|sequence) (?:if (?:not )?exists )?paceline\.(\w+)(?: rename to (\w+))?", re.M
+)
 
 
 def check_schema(name: object) -> str:
@@ -98,8 +100,17 @@ def function_names() -> tuple[str, ...]:
 
 @cache
 def relations(steps: tuple[str, ...] = STEPS) -> dict[str, str]:
-    """What these steps make, and whether it is a table or a sequence."""
-    return {name: kind for step in steps for kind, name in _RELATION.findall(read_sql(step))}
+    """What there is after these steps, and whether it is a table or a sequence."""
+    found = {"version": "table"}
+    for step in steps:
+        for what, kind, name, renamed in _RELATION.findall(read_sql(step)):
+            if what == "create":
+                found[name] = kind
+            elif what == "drop" or renamed:
+                found.pop(name)
+            if renamed:
+                found[renamed] = kind
+    return found
 
 
 class Names:

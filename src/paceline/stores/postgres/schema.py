@@ -49,10 +49,10 @@ from pg_namespace n where n.nspname = %s"""
 MAY_NOT = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
 """A role that may only look works all the same: others note what it cannot."""
 
-SEEN = """update {}.installed set seen_at = now()
+SEEN = """update paceline.installed set seen_at = now()
 where fingerprint = %s and seen_at < now() - make_interval(secs => %s)"""
 
-LOOK_AT_ALL = """update {}.line set folded = null, folded_by = null, folding = null, folding_by = null,
+LOOK_AT_ALL = """update paceline.line set folded = null, folded_by = null, folding = null, folding_by = null,
     folding_xid = null, folding_id = null
 where greatest(pg_snapshot_xmax(folded), pg_snapshot_xmax(folding)) > pg_snapshot_xmax(pg_current_snapshot())"""
 """A queue that was looked at by transactions that are yet to come: a dump was put back on another server, which counts
@@ -243,7 +243,8 @@ def _table_changes(names: Names, since: int) -> list[str]:
     tables = names.tables
     if since >= FORMAT:
         return []
-    before, came = relations(STEPS[:since]), relations(STEPS[since:])
+    before = relations(STEPS[:since])
+    came = [name for name in relations(STEPS) if name not in before]
     if not since:
         start = [
             f"create schema if not exists {tables};",
@@ -251,7 +252,8 @@ def _table_changes(names: Names, since: int) -> list[str]:
         ]
     else:
         # What earlier functions do ends before; what they begin later finds none of them.
-        every = ", ".join(f"{tables}.{name}" for name, kind in before.items() if kind == "table")
+        used = [name for name, kind in before.items() if kind == "table" and name != "version"]
+        every = ", ".join(f"{tables}.{name}" for name in used)
         start = [f"set local lock_timeout = '{PATIENCE}';", f"lock table {every} in access exclusive mode;"]
     end = [
         f"delete from {tables}.version;",
@@ -302,15 +304,14 @@ def refuse_newer(state: State, names: Names) -> None:
 
 async def seen(connection: AsyncConnection[Any], names: Names) -> None:
     """Note that this release's functions are used, at most once an hour."""
-    query = sql.SQL(SEEN).format(sql.Identifier(names.tables))
     with contextlib.suppress(*MAY_NOT):
-        await connection.execute(query, (fingerprint(), SEEN_EVERY))
+        await connection.execute(sql.SQL(names.text(SEEN)), (fingerprint(), SEEN_EVERY))
 
 
 async def look_at_all(connection: AsyncConnection[Any], names: Names) -> None:
     """Take in all that came to queues whose latest look was on another server."""
     with contextlib.suppress(*MAY_NOT):
-        await connection.execute(sql.SQL(LOOK_AT_ALL).format(sql.Identifier(names.tables)))
+        await connection.execute(sql.SQL(names.text(LOOK_AT_ALL)))
 
 
 async def _row(connection: AsyncConnection[Any], query: str, *values: object) -> tuple[Any, ...] | None:
