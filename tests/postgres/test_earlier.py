@@ -258,7 +258,7 @@ async def test_without_leave_to_migrate_it_says_what_to_do(earlier, database):
     _, clock = earlier
     store = PostgresStore(server().url(database), clock=clock, migrate=False)
 
-    with pytest.raises(SchemaMismatch, match=r"has format \d, and this Paceline needs 5: run `paceline migrate`"):
+    with pytest.raises(SchemaMismatch, match=rf"has format \d.* needs {FORMAT}: run `paceline migrate`"):
         await store.open()
 
     await store.close()
