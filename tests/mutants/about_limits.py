@@ -54,7 +54,7 @@ RULES = [
         "every start is charged",
         ("test_a_rate_starts_its_maximum_and_not_one_more", OPENS),
         python=Planted("start_not_charged"),
-        sql=sql("turns", "p_parts[b + 4] := p_parts[b + 4] + p_number;", "p_parts[b + 4] := p_parts[b + 4];"),
+        sql=sql("start", "p_parts[b + 4] := p_parts[b + 4] + p_cost;", "p_parts[b + 4] := p_parts[b + 4];"),
         lua=lua("kinds", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
     ),
     Rule(
@@ -104,7 +104,7 @@ RULES = [
     Rule(
         "a concurrency counts every lease",
         ("test_a_concurrency_starts_its_maximum_and_the_next_when_one_ends",),
-        sql=sql("turns", "in_flight = m.in_flight + n.number, seen_at", "in_flight = m.in_flight + 1, seen_at"),
+        sql=sql("start", "in_flight = m.in_flight + n.starts", "in_flight = m.in_flight + 1"),
         lua=lua(
             "meters",
             "meter.in_flight >= meter.slots then\n    return NEVER",
@@ -117,8 +117,8 @@ RULES = [
         python=Planted("slot_that_leaks_when_a_lease_ends"),
         sql=sql(
             "finish",
-            "if p_lease.meters is not null and paceline.free(",
-            "if p_lease.meters is not null and p_outcome <> 'crashed' and paceline.free(",
+            "if v_meters is not null and paceline.free(",
+            "if v_meters is not null and not p_over and paceline.free(",
         ),
         lua=lua(
             "runs",
@@ -154,11 +154,10 @@ RULES = [
         "a job that its group refuses is charged nowhere",
         ("test_a_job_whose_group_is_held_is_not_charged_to_shared_limits",),
         sql=sql(
-            "turns",
-            "                c.budget := c.budget - 1;\n                l_state[l] := 9;",
-            "                c.budget := c.budget - 1;\n"
-            "                for x in k_from[k] .. k_to[k] loop m_taken[km[x]] := m_taken[km[x]] + 1; end loop;\n"
-            "                l_state[l] := 9;",
+            "start",
+            "from unnest(p_picks) with ordinality as i (i, n) group by 1, 2) as e",
+            "from generate_series(1, cardinality(t.a_lane)) with ordinality as i (i, n)\n"
+            "                    where t.a_lane[i.i] is not null group by 1, 2) as e",
         ),
         lua=lua(
             "choosing",
@@ -173,11 +172,7 @@ RULES = [
             "test_a_full_task_does_not_hide_the_other_tasks_of_its_group",
         ),
         python=Planted("closed_class_hides_the_others"),
-        sql=sql(
-            "turns",
-            "                continue when v_closed;\n                l := k_head[k];",
-            "                if v_closed then c.active := '{}'; exit turns; end if;\n                l := k_head[k];",
-        ),
+        sql=sql("choose", "where not k.k = any (p_closed)", "where p_closed = '{}'"),
         lua=lua(
             "turns",
             "        return lanes.find(group, entry[CLASS])\n      end\n",
@@ -188,11 +183,9 @@ RULES = [
         "each group has a counter of its own",
         ("test_each_group_has_a_counter_of_its_own", "test_a_full_group_hides_no_other_group_at_any_depth"),
         sql=sql(
-            "turns",
-            "where o.lim = u.lim and o.grp = t.name limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
-            "where o.lim = u.lim and o.grp <> '' limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
+            "choose",
+            "where o.lim = u.lim and o.grp = t.name limit 1)\n                as y on true",
+            "where o.lim = u.lim and o.grp <> '' limit 1)\n                as y on true",
         ),
         lua=lua(
             "lanes",
@@ -245,9 +238,9 @@ RULES = [
         ("test_a_hold_is_not_wiped_by_room_in_the_window", "test_a_held_limit_starts_nobody_before_its_time"),
         python=Planted("hold_wiped_by_room_in_the_window"),
         sql=sql(
-            "turns",
-            "if m.hold_until > p_now or m.in_flight >= m.slots then return 0; end if;",
-            "if m.in_flight >= m.slots then return 0; end if;",
+            "start",
+            "if m.hold_until > p_now or v_free <= 0 then return 0; end if;",
+            "if v_free <= 0 then return 0; end if;",
         ),
         lua=lua(
             "meters",
@@ -317,7 +310,7 @@ RULES = [
     Rule(
         "a limit that a claim names is charged once",
         ("test_a_named_limit_that_the_job_meets_anyway_is_charged_once",),
-        sql=sql("claim", "if not c.also[i] = any (v_meters) then", "if true then"),
+        sql=sql("choose", "where not e.lim = any (d.shared)) as s on true", "where true) as s on true"),
         lua=lua("choosing", "      met = met or pair[1] == meter\n", ""),
     ),
     Rule(

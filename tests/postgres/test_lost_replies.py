@@ -122,7 +122,7 @@ async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     ("word", "options"),
     [
         (b"with came as", {"fresh": True}),
-        (b".add_jobs(", {}),
+        (b".insert_jobs(", {}),
         (b".insert_jobs(", {"unique": "key"}),
     ],
 )

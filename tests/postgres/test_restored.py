@@ -56,7 +56,7 @@ async def test_jobs_that_wait_in_a_dump_and_jobs_that_come_later_start(store, sq
 
 def behind(connection: psycopg.Connection[Any]) -> bool:
     found = connection.execute(
-        "select pg_snapshot_xmax(folded) > pg_snapshot_xmax(pg_current_snapshot()) from paceline.line"
+        "select pg_snapshot_xmax(folded) > pg_snapshot_xmax(pg_current_snapshot()) from paceline.queue_state"
     ).fetchone()
     return bool(found and found[0])
 
@@ -64,7 +64,7 @@ def behind(connection: psycopg.Connection[Any]) -> bool:
 async def test_who_opens_a_store_that_was_never_moved_changes_nothing(store, sql):
     await store.insert([NewJob("a", "line", "work")])
     await store.claim(ask(1))
-    row = "select ctid, xmin, l::text from paceline.line l"
+    row = "select ctid, xmin, l::text from paceline.queue_state l"
     before = sql.execute(row).fetchall()
 
     other = PostgresStore(server().url())

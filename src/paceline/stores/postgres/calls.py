@@ -44,7 +44,7 @@ class Calls:
         self._names = names
         self.text = names.text
         self._seen_until = 0.0
-        """Until then the database knows that somebody uses these functions."""
+        """Until then the database knows that these functions are in use."""
         self._warm: WeakSet[AsyncConnection[Any]] = WeakSet()
 
     async def rows(

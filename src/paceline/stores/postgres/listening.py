@@ -108,7 +108,7 @@ class Listening:
             log.info("the notification connection to %s is back", self._address)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute(f'listen "{self._names.tables}.ears"')
+        connection.execute(f'listen "{self._names.tables}.wakeups"')
         known = self._say(connection, asleep=True)
         self._found()
         said_at = time.monotonic()

@@ -13,22 +13,30 @@ from importlib.resources import files
 
 from paceline.errors import ConfigError
 
-STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task", "0004_gate", "0005_functions_apart")
+STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task", "0004_gate", "0005_functions_apart", "0006_names")
 """What changes tables, in order; a step that was released never changes, and names no function."""
 FORMAT = len(STEPS)
 """The number of the tables that this release needs."""
-OLDEST = 5
+OLDEST = 6
 """The earliest format whose functions work on the tables of this one. A step that only adds (an index, a column with a
 default) leaves it; one that changes what a row means or who locks what raises it to its own number."""
 FUNCTIONS = (
+    "constants",
+    "types",
     "newest",
     "kinds",
     "meters",
     "classes",
+    "fold",
     "insert",
     "finish",
+    "take_back",
+    "consider",
+    "reserve",
+    "choose",
+    "start",
+    "idle",
     "claim",
-    "turns",
     "limits",
     "gate",
     "begun",

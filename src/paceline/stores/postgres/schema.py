@@ -31,7 +31,7 @@ from paceline.stores.postgres.names import (
 TRIES = 5
 """So often a migration is tried when the transactions of others are in its way."""
 PATIENCE = "10s"
-"""How long it waits for transactions that use the tables; meanwhile whoever comes after waits too."""
+"""How long it waits for transactions that use the tables; meanwhile those that come after wait too."""
 KEPT_FOR = "30 days"
 """Functions that nobody used for so long are removed, unless they are those of the release before."""
 SEEN_EVERY = 3600
@@ -40,7 +40,7 @@ SEEN_EVERY = 3600
 COLUMNS = """select array(select a.attname::text from pg_attribute a
     where a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped order by a.attnum)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = %s and c.relname = 'version'"""
-"""Not to_regclass: after waiting for somebody else's migration it may answer from what this session saw before."""
+"""Not to_regclass: after waiting for another migration it may answer from what this session saw before."""
 
 THERE = """select (select count(*) from pg_proc p where p.pronamespace = n.oid and p.proname = any (%s))
     + (select count(*) from pg_class c where c.relnamespace = n.oid and c.relname = any (%s) and c.relkind = 'c')
@@ -52,11 +52,11 @@ MAY_NOT = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTrans
 SEEN = """update paceline.installed set seen_at = now()
 where fingerprint = %s and seen_at < now() - make_interval(secs => %s)"""
 
-LOOK_AT_ALL = """update paceline.line set folded = null, folded_by = null, folding = null, folding_by = null,
+LOOK_AT_ALL = """update paceline.queue_state set folded = null, folded_by = null, folding = null, folding_by = null,
     folding_xid = null, folding_id = null
 where greatest(pg_snapshot_xmax(folded), pg_snapshot_xmax(folding)) > pg_snapshot_xmax(pg_current_snapshot())"""
-"""A queue that was looked at by transactions that are yet to come: a dump was put back on another server, which counts
-from somewhere else. What comes there would be taken for looked at."""
+"""A queue that was folded by transactions that are yet to come: a dump was put back on another server, which counts
+from somewhere else. What comes there would be taken for folded."""
 
 GRANTS = """do $do$
 declare
@@ -165,7 +165,7 @@ async def migrate(connection: AsyncConnection[Any], names: Names) -> bool:
 
 async def _migrate_once(connection: AsyncConnection[Any], names: Names) -> bool:
     async with connection.transaction():
-        # Whoever waited for the lock must see what was committed meanwhile.
+        # A migration that waited for the lock must see what was committed meanwhile.
         await connection.execute("set transaction isolation level read committed")
         await connection.execute(
             "select pg_advisory_xact_lock(hashtextextended(%s, 7072))", (f"paceline {names.tables}",)

@@ -294,7 +294,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         if rows:
             found = record(rows[0])
             return found if found.state in FINISHED else None
-        text = "select * from paceline.last_word_of($1::int, $2::text)"
+        text = "select * from paceline.final_record_of($1::int, $2::text)"
         rows = await self.calls.rows(text, await self.space(), job_id)
         if not rows:
             raise JobNotFound(job_id)
