@@ -49,7 +49,7 @@ RULES = [
         ),
         lua=lua(
             "choosing",
-            "      meters.reserve(pair[1], row.id, pair[2])\n    end\n  end\n  local own",
+            "      reserving.reserve(pair[1], row.id, pair[2])\n    end\n  end\n  local own",
             "    end\n  end\n  local own",
         ),
     ),
@@ -61,13 +61,21 @@ RULES = [
             "reserved_deadline = p_now + paceline.longest_rate(m.parts)",
             "reserved_deadline = p_now + 3 * paceline.longest_rate(m.parts)",
         ),
-        lua=lua("reserving", "meter.reserved_deadline = now + window", "meter.reserved_deadline = now + 3 * window"),
+        lua=lua(
+            "reserving",
+            "meter.reserved_deadline = step.now + window",
+            "meter.reserved_deadline = step.now + 3 * window",
+        ),
     ),
     Rule(
         "a big job that something else refuses keeps no room",
         ("test_a_big_job_that_comes_to_be_refused_otherwise_gives_its_room_up",),
         sql=sql("claim", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
-        lua=lua("choosing", "> now and not meters.lacks_only_room(pair[1], pair[2]) then", "> now and false then"),
+        lua=lua(
+            "choosing",
+            "> step.now and not reserving.lacks_only_room(pair[1], pair[2]) then",
+            "> step.now and false then",
+        ),
     ),
     Rule(
         "kept room is kept from permits too",
@@ -77,7 +85,11 @@ RULES = [
             "if m.reserved_by is not null and (m.reserved_by <> p_permit",
             "if false and (m.reserved_by <> p_permit",
         ),
-        lua=lua("acquire", "if meter.reserved_by and meter.reserved_by ~= args.permit and now <", "if false and now <"),
+        lua=lua(
+            "acquire",
+            "if meter.reserved_by and meter.reserved_by ~= step.args.permit and step.now <",
+            "if false and step.now <",
+        ),
     ),
     Rule(
         "kept room is kept from the other tasks of a group",
@@ -89,8 +101,8 @@ RULES = [
         ),
         lua=lua(
             "choosing",
-            "if meter.reserved_by or meters.opens_at(meter, 1) > now then",
-            "if meters.opens_at(meter, 1) > now then",
+            "if meter.reserved_by or meters.opens_at(meter, 1) > step.now then",
+            "if meters.opens_at(meter, 1) > step.now then",
         ),
     ),
     Rule(

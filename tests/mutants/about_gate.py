@@ -38,7 +38,7 @@ RULES = [
         python=limits("admission", "return max([self.hold_until, *windows]) <= now", "return self.hold_until <= now"),
         sql=sql("gate", "i, p_cost + m.open) > p_now)\n$$;", "i, p_cost + m.open) > p_now and false)\n$$;"),
         lua=lua(
-            "late", "meter.states[place], cost + meter.open) > now then", "meter.states[place], cost) > NEVER then"
+            "late", "meter.states[place], cost + meter.open) > step.now then", "meter.states[place], cost) > NEVER then"
         ),
     ),
     Rule(
@@ -116,7 +116,7 @@ RULES = [
         ("test_a_start_counts_from_when_it_began_however_late_that_is_said",),
         python=steps("begun", "now - each.ago,", "now,"),
         sql=sql("begun", "p_now - coalesce(t.ago, 0), s.started_at", "p_now, s.started_at", 2),
-        lua=lua("begun", "now - lease[3],", "now,"),
+        lua=lua("begun", "step.now - lease[3],", "step.now,"),
     ),
     Rule(
         "a start that began before others counts before them",
@@ -134,7 +134,7 @@ RULES = [
         (BEGAN,),
         python=steps("begun", "        state.line(holder.job.queue).move_start(holder, at)\n", "        pass\n"),
         sql=sql("begun", "        perform paceline.move_starts(p_seqs, v_begins);\n", ""),
-        lua=lua("late", "    call('RPUSH', starts_of(holder), runs.start_record(holder, at))\n", ""),
+        lua=lua("late", "    call('RPUSH', starts_of(holder), late.start_record(holder, at))\n", ""),
     ),
     Rule(
         "a start that did not happen is not in the log of starts",

@@ -17,9 +17,9 @@ RULES = [
             "and s.at < p_now / p_parts[b + 3] * p_parts[b + 3] order by s.at desc",
         ),
         lua=lua(
-            "kinds",
-            "return (read_entry(meter, place, state, index)) + part[3]",
-            "return (floor(read_entry(meter, place, state, index) / part[3]) + 1) * part[3]",
+            "rate",
+            "return (rate.read_entry(meter, place, state, index)) + part[3]",
+            "return (floor(rate.read_entry(meter, place, state, index) / part[3]) + 1) * part[3]",
         ),
     ),
     Rule(
@@ -27,14 +27,14 @@ RULES = [
         (OPENS,),
         python=Planted("window_one_microsecond_short"),
         sql=sql("kinds", "return v_at + p_parts[b + 3];", "return v_at + p_parts[b + 3] - 1;"),
-        lua=lua("kinds", "index)) + part[3]", "index)) + part[3] - 1"),
+        lua=lua("rate", "index)) + part[3]", "index)) + part[3] - 1"),
     ),
     Rule(
         "a rate opens no microsecond after its window is over",
         (OPENS,),
         python=Planted("window_one_microsecond_long"),
         sql=sql("kinds", "return v_at + p_parts[b + 3];", "return v_at + p_parts[b + 3] + 1;"),
-        lua=lua("kinds", "index)) + part[3]", "index)) + part[3] + 1"),
+        lua=lua("rate", "index)) + part[3]", "index)) + part[3] + 1"),
     ),
     Rule(
         "what has left the window is free for a claim of many",
@@ -55,7 +55,7 @@ RULES = [
         ("test_a_rate_starts_its_maximum_and_not_one_more", OPENS),
         python=Planted("start_not_charged"),
         sql=sql("turns", "p_parts[b + 4] := p_parts[b + 4] + p_number;", "p_parts[b + 4] := p_parts[b + 4];"),
-        lua=lua("kinds", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
+        lua=lua("rate", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
     ),
     Rule(
         "the end of a job gives nothing back to a rate",
@@ -140,13 +140,13 @@ RULES = [
         ),
         lua=lua(
             "acquire",
-            "  if args.waits then\n    reserve(keys)\n",
+            "  if step.args.waits then\n    reserve(keys)\n",
             "  for _, pair in ipairs(keys) do\n"
-            "    if meters.opens_at(pair[1], 1) <= now then\n"
+            "    if meters.opens_at(pair[1], 1) <= step.now then\n"
             "      meters.count(pair[1], 1)\n"
             "    end\n"
             "  end\n"
-            "  if args.waits then\n"
+            "  if step.args.waits then\n"
             "    reserve(keys)\n",
         ),
     ),
@@ -211,8 +211,8 @@ RULES = [
         sql=sql("claim", "o.until > n.open_from and o.until <= p_now", "o.until > n.open_from and o.until < p_now"),
         lua=lua(
             "lanes",
-            "in_class('blocked', line, cls), '-inf', format('%.0f', now), 'LIMIT'",
-            "in_class('blocked', line, cls), '-inf', format('(%.0f', now), 'LIMIT'",
+            "in_class('blocked', line, cls), '-inf', format('%.0f', step.now), 'LIMIT'",
+            "in_class('blocked', line, cls), '-inf', format('(%.0f', step.now), 'LIMIT'",
         ),
     ),
     Rule(
@@ -312,7 +312,7 @@ RULES = [
         "the operator's numbers end exactly at their time",
         ("test_the_operators_numbers_end_exactly_at_their_time",),
         sql=sql("claim", "select s.next_expiry <= coalesce(p_now", "select s.next_expiry < coalesce(p_now"),
-        lua=lua("limits", "  if now < head.next_expiry then", "  if now <= head.next_expiry then"),
+        lua=lua("limits", "  if step.now < step.head.next_expiry then", "  if step.now <= step.head.next_expiry then"),
     ),
     Rule(
         "a limit that a claim names is charged once",
@@ -328,6 +328,6 @@ RULES = [
             "m.parts[i * 8 + 7] >= 0 and m.parts[i * 8 + 7] + m.parts[i * 8 + 3] > p_now",
             "m.parts[i * 8 + 7] < 0",
         ),
-        lua=lua("kinds", "return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0", "return 0"),
+        lua=lua("rate", "return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0", "return 0"),
     ),
 ]

@@ -48,14 +48,18 @@ RULES = [
             "insert", "        + (select count(*) from paceline.delayed where queue = p_queue and grp = p_grp)\n", ""
         ),
         lua=lua(
-            "lines", "  group.size = group.size + 1\n", "  group.size = group.size + (row.due_at > now and 0 or 1)\n"
+            "lines",
+            "  group.size = group.size + 1\n",
+            "  group.size = group.size + (row.due_at > step.now and 0 or 1)\n",
         ),
     ),
     Rule(
         "a unique key counts until exactly the end of its time",
         ("test_a_key_counts_until_exactly_the_end_of_its_time",),
         sql=sql("insert", "and key = p_key and until <= p_now;", "and key = p_key and until < p_now;"),
-        lua=lua("rows", "or now < row.created_at + row.unique_ttl", "or now <= row.created_at + row.unique_ttl"),
+        lua=lua(
+            "rows", "or step.now < row.created_at + row.unique_ttl", "or step.now <= row.created_at + row.unique_ttl"
+        ),
     ),
     Rule(
         "a finished job frees its unique key",
@@ -97,8 +101,8 @@ RULES = [
         ),
         lua=lua(
             "lines",
-            "delayed_key(line), '-inf', format('%.0f', now), 'LIMIT'",
-            "delayed_key(line), '-inf', format('(%.0f', now), 'LIMIT'",
+            "delayed_key(line), '-inf', format('%.0f', step.now), 'LIMIT'",
+            "delayed_key(line), '-inf', format('(%.0f', step.now), 'LIMIT'",
         ),
     ),
     Rule(
@@ -126,7 +130,9 @@ RULES = [
         python=Planted("lease_taken_back_too_early"),
         sql=sql("claim", "if v_ahead.lease_end <= c.now then", "if v_ahead.lease_end < c.now then"),
         lua=lua(
-            "runs", "'leases', '-inf', format('%.0f', now), 'LIMIT'", "'leases', '-inf', format('(%.0f', now), 'LIMIT'"
+            "runs",
+            "'leases', '-inf', format('%.0f', step.now), 'LIMIT'",
+            "'leases', '-inf', format('(%.0f', step.now), 'LIMIT'",
         ),
     ),
     Rule(
@@ -140,9 +146,9 @@ RULES = [
         ),
         lua=lua(
             "runs",
-            "    if sub(name, 9, 9) == 'j' then\n      local row = rows.held[id]",
-            "    if sub(name, 9, 9) == 'j' and rows.held[id].queue == args.queues[1] then\n"
-            "      local row = rows.held[id]",
+            "    if sub(name, 9, 9) == 'j' then\n      local row = step.rows[id]",
+            "    if sub(name, 9, 9) == 'j' and step.rows[id].queue == step.args.queues[1] then\n"
+            "      local row = step.rows[id]",
         ),
     ),
     Rule(
@@ -186,7 +192,7 @@ RULES = [
         (GIVEN_AGAIN,),
         python=Planted("lost_claim_is_started_again"),
         sql=sql("claim", "if p_claim_id <> '' and v_found.claim_id = p_claim_id then", "if false then"),
-        lua=lua("claim", "if not last or last[1] ~= args.claim_id then", "if true then"),
+        lua=lua("claim", "if not last or last[1] ~= step.args.claim_id then", "if true then"),
     ),
     Rule(
         "a claim asked again leaves out what was started anew",
@@ -213,7 +219,7 @@ RULES = [
             "greatest(coalesce(p_now, paceline.clock_us()), q.seen_at) as now",
             "coalesce(p_now, paceline.clock_us()) as now",
         ),
-        lua=lua("begin", "  else\n    now = head.latest\n  end", "  end"),
+        lua=lua("step", "step.now = head.latest", "step.now = now"),
     ),
     Rule(
         "many claimers start exactly what a rate allows",
@@ -285,8 +291,8 @@ RULES = [
         sql=sql("finish", "        delete from paceline.job where seq = any (p_gone);\n", ""),
         lua=lua(
             "runs",
-            "  if keep == 0 then\n    runs.gone[#runs.gone + 1] = id\n",
-            "  if keep == -1 then\n    runs.gone[#runs.gone + 1] = id\n",
+            "  if keep == 0 then\n    step.ends.gone[#step.ends.gone + 1] = id\n",
+            "  if keep == -1 then\n    step.ends.gone[#step.ends.gone + 1] = id\n",
         ),
     ),
     # asking again and waking up
@@ -296,7 +302,11 @@ RULES = [
         sql=sql(
             "claim", "    v_answer.again_at := v_ahead.lease_end;\n", "    v_answer.again_at := 4611686018427387904;\n"
         ),
-        lua=lua("choosing", "local at = min(runs.next_lease_end(), head.next_expiry)", "local at = head.next_expiry"),
+        lua=lua(
+            "choosing",
+            "local at = min(runs.next_lease_end(), step.head.next_expiry)",
+            "local at = step.head.next_expiry",
+        ),
     ),
     Rule(
         "a claim that still has slots names the next delay",
@@ -317,8 +327,8 @@ RULES = [
         sql=sql("claim", "c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');", "c.room := c.room;"),
         lua=lua(
             "choosing",
-            "choosing.room = choosing.room - rows.cost_under(row.cost, '')",
-            "choosing.room = choosing.room + 0",
+            "step.choosing.room = step.choosing.room - rows.cost_under(row.cost, '')",
+            "step.choosing.room = step.choosing.room + 0",
         ),
     ),
     Rule(
@@ -347,8 +357,8 @@ RULES = [
         ("test_a_job_that_arrives_wakes", "test_a_job_that_joins_others_wakes"),
         lua=lua(
             "insert",
-            "  wakes.queue(line.name)\n  return { pack({ now, orders }) }",
-            "  return { pack({ now, orders }) }",
+            "  wakes.queue(line.name)\n  return { pack({ step.now, orders }) }",
+            "  return { pack({ step.now, orders }) }",
         ),
     ),
     Rule(

@@ -145,7 +145,7 @@ RULES = [
         "the last LIFO job goes first",
         ("test_the_last_lifo_job_goes_first", "test_a_job_that_joins_others_takes_its_own_place"),
         sql=sql("insert", "case when p_lifo then -s.seq else s.seq end, p_attempts", "s.seq, p_attempts"),
-        lua=lua("insert", "job[5] and -head.orders or head.orders", "head.orders"),
+        lua=lua("insert", "job[5] and -step.head.orders or step.head.orders", "step.head.orders"),
     ),
     Rule(
         "two lanes of one group go by the priority and order of their heads",

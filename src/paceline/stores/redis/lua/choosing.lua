@@ -1,15 +1,29 @@
 -- The choice of the next job to start: whose turn it is, and whether all limits of the head of its lane admit it.
-local choosing
+local constants = require('constants')
+local lanes = require('lanes')
+local late = require('late')
+local lines = require('lines')
+local meters = require('meters')
+local reserving = require('reserving')
+local rows = require('rows')
+local runs = require('runs')
+local step = require('step')
+local turns = require('turns')
+local wakes = require('wakes')
+local format, max, min = string.format, math.max, math.min
+local NEVER, ONE, READY, PAUSED = constants.NEVER, constants.ONE, constants.READY, constants.PAUSED
+
 local function begin_choosing()
-  choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {}, stuck = {} }
+  step.choosing =
+    { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {}, stuck = {} }
 end
 
 -- The classes of a queue whose jobs this worker can run and that are not paused.
 local function visible(line)
-  local found = choosing.visible[line.name]
+  local found = step.choosing.visible[line.name]
   if not found then
     found = {}
-    local number = args.tasks and line.tasksets[args.tasks]
+    local number = step.args.tasks and line.tasksets[step.args.tasks]
     for _, cls in pairs(line.classes) do
       local known = not number
       for _, each in ipairs(cls.known_by) do
@@ -19,7 +33,7 @@ local function visible(line)
         found[#found + 1] = cls
       end
     end
-    choosing.visible[line.name] = found
+    step.choosing.visible[line.name] = found
   end
   return found
 end
@@ -38,7 +52,7 @@ end
 -- True when the group's own limits admit a start of cost 1 and none of them is kept for a bigger job.
 local function admits_unit(lane)
   for _, meter in ipairs(lanes.meters(lane)) do
-    if meter.reserved_by or meters.opens_at(meter, 1) > now then
+    if meter.reserved_by or meters.opens_at(meter, 1) > step.now then
       return false
     end
   end
@@ -56,18 +70,18 @@ end
 
 -- Only its size is in the way of this head: nobody else starts where it lacks room, for one window at most.
 local function keep_room(lane, row, keys)
-  if #head.reserved > 0 and is_reserved_by(keys, row.id) then
+  if #step.head.reserved > 0 and is_reserved_by(keys, row.id) then
     -- Room is kept for it already: every claim looks at it first.
     lanes.file_until(lane, opens_at(keys))
     return
   end
   for _, pair in ipairs(keys) do
-    if meters.opens_at(pair[1], pair[2]) > now then
-      meters.reserve(pair[1], row.id, pair[2])
+    if meters.opens_at(pair[1], pair[2]) > step.now then
+      reserving.reserve(pair[1], row.id, pair[2])
     end
   end
   local own = lanes.opens_at(lane, row.cost)
-  if own > now then
+  if own > step.now then
     lanes.file_until(lane, own)
   end
 end
@@ -82,16 +96,16 @@ end
 
 -- Pass over a lane whose head can never start at this worker, for this claim.
 local function skip(lane)
-  choosing.skipped[#choosing.skipped + 1] = lane
+  step.choosing.skipped[#step.choosing.skipped + 1] = lane
   lanes.file_until(lane, NEVER)
-  choosing.budget = choosing.budget - 1
+  step.choosing.budget = step.choosing.budget - 1
   return nil
 end
 
 -- The limits that only the worker brings along, with what the job takes from each.
 local function brought(row, keys)
   local found = {}
-  for _, meter in ipairs(choosing.also) do
+  for _, meter in ipairs(step.choosing.also) do
     local met = false
     for _, pair in ipairs(keys) do
       met = met or pair[1] == meter
@@ -116,8 +130,8 @@ local function consider_brought(lane, row, keys)
       till = max(till, meter.reserved_until)
     end
   end
-  if till > now then
-    choosing.stuck[lane.line.name] = till
+  if till > step.now then
+    step.choosing.stuck[lane.line.name] = till
     return false
   end
   return true
@@ -127,46 +141,46 @@ end
 local function consider(lane, row)
   local keys = lanes.keys_for(lane, row)
   local closed_until = lanes.opens_at(lane, 1)
-  if #head.reserved > 0 then
+  if #step.head.reserved > 0 then
     for _, meter in ipairs(lanes.meters(lane)) do
       if meter.reserved_by and meter.reserved_by ~= row.id and meter.reserved_until > closed_until then
         closed_until = meter.reserved_until
       end
     end
   end
-  if closed_until > now then
+  if closed_until > step.now then
     -- Its group may start nothing at all now, whatever it costs and whoever asks.
-    choosing.budget = choosing.budget - 1
+    step.choosing.budget = step.choosing.budget - 1
     lanes.file_until(lane, closed_until)
     return nil
   end
   local private = rows.cost_under(row.cost, '')
-  if args.most and private > args.most then
+  if step.args.most and private > step.args.most then
     return skip(lane)
   end
-  if choosing.room and private > choosing.room then
-    choosing.needs_room = private
+  if step.choosing.room and private > step.choosing.room then
+    step.choosing.needs_room = private
     return false
   end
   if row.cost ~= 1 then
     local meter, cost = misfit(keys)
     if meter then
       lines.leave(lane.line, row)
-      choosing.misfits[#choosing.misfits + 1] = { row, meter.name, cost, meters.most(meter) }
-      choosing.budget = choosing.budget - 1
+      step.choosing.misfits[#step.choosing.misfits + 1] = { row, meter.name, cost, meters.most(meter) }
+      step.choosing.budget = step.choosing.budget - 1
       return nil
     end
   end
-  if #choosing.also > 0 then
+  if #step.choosing.also > 0 then
     local verdict = consider_brought(lane, row, keys)
     if not verdict then
       return verdict
     end
   end
-  if opens_at(keys) <= now then
+  if opens_at(keys) <= step.now then
     return true
   end
-  choosing.budget = choosing.budget - 1
+  step.choosing.budget = step.choosing.budget - 1
   keep_room(lane, row, keys)
   return nil
 end
@@ -176,11 +190,11 @@ local function choose(line)
   if line.paused then
     return nil
   end
-  local plain = not choosing.room and #choosing.also == 0
+  local plain = not step.choosing.room and #step.choosing.also == 0
   if not line.race then
     turns.begin(line, visible(line))
   end
-  while choosing.budget > 0 do
+  while step.choosing.budget > 0 do
     local best = turns.next(line)
     if not best then
       return nil
@@ -202,8 +216,8 @@ end
 -- A start filled a group's key: file its lanes here and now. Other queues find out when they are asked.
 local function file_full(meter)
   local till = meters.opens_at(meter, 1)
-  if till > now then
-    for _, lane in ipairs(lanes.under(meter, args.queues)) do
+  if till > step.now then
+    for _, lane in ipairs(lanes.under(meter, step.args.queues)) do
       if lane.state == READY then
         lanes.file_until(lane, till)
       end
@@ -215,8 +229,8 @@ end
 local function charge(row, meter, cost, flat)
   meters.charge(meter, row.id, cost)
   row.guard = min(row.guard, meter.guard)
-  if #head.reserved > 0 and not meter.reserved_by then
-    limits.remove_reserved(meter)
+  if #step.head.reserved > 0 and not meter.reserved_by then
+    reserving.remove_reserved(meter)
   end
   local size = #flat
   flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
@@ -243,12 +257,12 @@ local function start(line, lane, row)
   for _, pair in ipairs(keys) do
     charge(row, pair[1], pair[2], flat)
   end
-  if #choosing.also > 0 then
+  if #step.choosing.also > 0 then
     charge_also(row, keys, flat)
   end
   line.counts[1], line.counts[3] = line.counts[1] - 1, line.counts[3] + 1
   line.started = line.started or {}
-  line.started[#line.started + 1] = runs.start_record(row, now)
+  line.started[#line.started + 1] = late.start_record(row, step.now)
   if lane.jobs > 0 and lane.state == READY then
     lanes.make_ready(lane)
   end
@@ -256,42 +270,41 @@ local function start(line, lane, row)
     file_full(meter)
   end
   lanes.forget_if_idle(group)
-  head.fences = head.fences + 1
+  step.head.fences = step.head.fences + 1
   row.state, row.keys, row.dirty = 3, #flat > 0 and flat or nil, true
-  row.started_at, row.attempts_made, row.fence = now, row.attempts_made + 1, head.fences
-  row.worker, row.lease_until = args.worker, now + args.lease
+  row.started_at, row.attempts_made, row.fence = step.now, row.attempts_made + 1, step.head.fences
+  row.worker, row.lease_until = step.args.worker, step.now + step.args.lease
   runs.add_lease(row.lease_until, runs.lease_name(row.fence, 'j', row.id))
-  if choosing.room then
-    choosing.room = choosing.room - rows.cost_under(row.cost, '')
+  if step.choosing.room then
+    step.choosing.room = step.choosing.room - rows.cost_under(row.cost, '')
   end
-  choosing.started[#choosing.started + 1] = row
+  step.choosing.started[#step.choosing.started + 1] = row
 end
 
 -- Jobs that cost more than a limit allows since it was lowered can never start.
 local function fail_misfits()
-  for _, found in ipairs(choosing.misfits) do
+  for _, found in ipairs(step.choosing.misfits) do
     local row = found[1]
-    rows.more(row).error = format(
-      "NeverFits: the job costs %.0f, but limit '%s' never allows more than %.0f", found[3], found[2], found[4]
-    )
+    rows.more(row).error =
+      format("NeverFits: the job costs %.0f, but limit '%s' never allows more than %.0f", found[3], found[2], found[4])
     row.more_dirty = true
     runs.end_job(row, 5)
     runs.note_failed(row)
   end
-  choosing.misfits = {}
+  step.choosing.misfits = {}
 end
 
 -- A reservation lasts while its job is next in its lane and nothing but its size keeps it from starting.
 local function still_reserves(line, meter, row)
   local lane = row.state == 1 and lines.lane_of(line, row)
-  if not lane or now >= meter.reserved_deadline or lanes.head(lane) ~= row then
+  if not lane or step.now >= meter.reserved_deadline or lanes.head(lane) ~= row then
     return nil
   end
   if line.paused or lane.cls.paused or lane.state == PAUSED then
     return nil
   end
   for _, pair in ipairs(lanes.keys_for(lane, row)) do
-    if meters.opens_at(pair[1], pair[2]) > now and not meters.lacks_only_room(pair[1], pair[2]) then
+    if meters.opens_at(pair[1], pair[2]) > step.now and not reserving.lacks_only_room(pair[1], pair[2]) then
       return nil
     end
   end
@@ -300,10 +313,10 @@ end
 
 local function is_mine(line, lane, keys, row)
   local mine = false
-  for _, queue in ipairs(args.queues) do
+  for _, queue in ipairs(step.args.queues) do
     mine = mine or queue == line.name
   end
-  if not mine or #choosing.started >= args.slots then
+  if not mine or #step.choosing.started >= step.args.slots then
     return false
   end
   mine = false
@@ -318,7 +331,7 @@ end
 
 local function give_up(meter)
   meter.reserved_by, meter.dirty = nil, true
-  limits.remove_reserved(meter)
+  reserving.remove_reserved(meter)
   lanes.look_again_under(meter)
 end
 
@@ -331,14 +344,14 @@ local function serve_job(meter, row)
   end
   local keys = lanes.keys_for(lane, row)
   for _, pair in ipairs(keys) do
-    if not pair[1].reserved_by and meters.opens_at(pair[1], pair[2]) > now then
-      meters.reserve(pair[1], row.id, pair[2])
+    if not pair[1].reserved_by and meters.opens_at(pair[1], pair[2]) > step.now then
+      reserving.reserve(pair[1], row.id, pair[2])
     end
   end
   local opens = opens_at(keys)
-  meter.reserved_until = opens > now and min(opens, meter.reserved_deadline) or meter.reserved_deadline
+  meter.reserved_until = opens > step.now and min(opens, meter.reserved_deadline) or meter.reserved_deadline
   meter.dirty = true
-  if opens <= now and is_mine(line, lane, keys, row) and consider(lane, row) then
+  if opens <= step.now and is_mine(line, lane, keys, row) and consider(lane, row) then
     start(line, lane, row)
     wakes.all()
   end
@@ -347,14 +360,14 @@ end
 -- Jobs that a limit is kept free for go first; reservations that no longer hold are given up.
 local function serve_reserved()
   local kept = {}
-  for place, each in ipairs(head.reserved) do
+  for place, each in ipairs(step.head.reserved) do
     kept[place] = each
   end
   for _, each in ipairs(kept) do
     local meter = meters.get(each[1], each[2] ~= '' and each[2] or nil)
     local holder = meter.reserved_by
-    if holder and head.awaiting[holder] and now < meter.reserved_deadline then
-      if meter.reserved_until <= now then
+    if holder and step.head.awaiting[holder] and step.now < meter.reserved_deadline then
+      if meter.reserved_until <= step.now then
         meter.reserved_until, meter.dirty = meter.reserved_deadline, true
       end
     else
@@ -370,7 +383,7 @@ end
 
 local function also_opens_at()
   local at = 0
-  for _, meter in ipairs(choosing.also) do
+  for _, meter in ipairs(step.choosing.also) do
     at = max(at, meters.opens_at(meter, 1))
   end
   return at
@@ -382,23 +395,23 @@ local function take_turns(asked)
   for place, line in ipairs(asked) do
     waiting[place] = line
   end
-  while #waiting > 0 and #choosing.started < args.slots do
+  while #waiting > 0 and #step.choosing.started < step.args.slots do
     local still = {}
     for _, line in ipairs(waiting) do
-      if #choosing.also > 0 and also_opens_at() > now then
+      if #step.choosing.also > 0 and also_opens_at() > step.now then
         return
       end
       local row, lane = choose(line)
-      if #choosing.misfits > 0 then
+      if #step.choosing.misfits > 0 then
         fail_misfits()
       end
       if row then
         start(line, lane, row)
         still[#still + 1] = line
-        if #choosing.started >= args.slots then
+        if #step.choosing.started >= step.args.slots then
           return
         end
-      elseif choosing.needs_room > 0 then
+      elseif step.choosing.needs_room > 0 then
         return
       end
     end
@@ -437,27 +450,27 @@ end
 
 -- When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends.
 local function ask_again_at(asked, idle)
-  local at = min(runs.next_lease_end(), head.next_expiry)
+  local at = min(runs.next_lease_end(), step.head.next_expiry)
   local also, stuck = also_opens_at(), 0
-  for _, till in pairs(choosing.stuck) do
+  for _, till in pairs(step.choosing.stuck) do
     stuck = max(stuck, till)
   end
   if max(also, stuck) >= NEVER then
-    for _, meter in ipairs(choosing.also) do
+    for _, meter in ipairs(step.choosing.also) do
       for _, line in ipairs(asked) do
         await(meter, line.name)
       end
     end
   end
   if not idle then
-    return also <= now and min(at, now) or min(at, also)
+    return also <= step.now and min(at, step.now) or min(at, also)
   end
   lanes.save()
   for _, line in ipairs(asked) do
-    at = min(at, max(next_at(line), also, choosing.stuck[line.name] or 0))
+    at = min(at, max(next_at(line), also, step.choosing.stuck[line.name] or 0))
   end
   -- Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
-  return max(at, now)
+  return max(at, step.now)
 end
 
 -- Work is left that this claim had no slots for: one more sleeper may look.
@@ -472,3 +485,11 @@ local function pass_on(asked)
     end
   end
 end
+
+return {
+  begin_choosing = begin_choosing,
+  serve_reserved = serve_reserved,
+  take_turns = take_turns,
+  ask_again_at = ask_again_at,
+  pass_on = pass_on,
+}

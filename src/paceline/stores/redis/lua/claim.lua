@@ -1,5 +1,20 @@
 -- Step 2, claim: take back dead leases, let time pass, then start as many jobs as all limits allow.
-local STARTS_KEPT = 100000
+local choosing = require('choosing')
+local constants = require('constants')
+local lanes = require('lanes')
+local limits = require('limits')
+local lines = require('lines')
+local meters = require('meters')
+local rows = require('rows')
+local runs = require('runs')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, unpack_one, min = redis.call, cmsgpack.pack, cmsgpack.unpack, math.min
+local begin_choosing, serve_reserved = choosing.begin_choosing, choosing.serve_reserved
+local take_turns, ask_again_at, pass_on = choosing.take_turns, choosing.ask_again_at, choosing.pass_on
+local SEP, NEVER = constants.SEP, constants.NEVER
+
+local STARTS_KEPT = constants.STARTS_KEPT
 
 -- The guards of the jobs, where any has one.
 local function guards_of(started)
@@ -17,7 +32,16 @@ local function give(started, lost, again)
     ids[place] = row.id
   end
   rows.load_more(ids)
-  answer[1] = pack({ now, again, lost, choosing.needs_room, guards_of(started), head.charges, head.steps, runs.failed })
+  answer[1] = pack({
+    step.now,
+    again,
+    lost,
+    step.choosing.needs_room,
+    guards_of(started),
+    step.head.charges,
+    step.head.steps,
+    step.ends.failed,
+  })
   for _, row in ipairs(started) do
     rows.give_last(row, answer)
   end
@@ -26,9 +50,9 @@ end
 
 -- The same claim asked again, because its answer was lost: give those of its jobs that still run.
 local function replay()
-  local blob = args.claim_id ~= '' and call('HGET', prefix .. 'claims', args.worker)
+  local blob = step.args.claim_id ~= '' and call('HGET', step.prefix .. 'claims', step.args.worker)
   local last = blob and unpack_one(blob)
-  if not last or last[1] ~= args.claim_id then
+  if not last or last[1] ~= step.args.claim_id then
     return nil
   end
   local still = {}
@@ -42,17 +66,17 @@ local function replay()
 end
 
 local function remember_claim()
-  local last = { args.claim_id }
-  for _, row in ipairs(choosing.started) do
+  local last = { step.args.claim_id }
+  for _, row in ipairs(step.choosing.started) do
     last[#last + 1] = row.id
     last[#last + 1] = row.fence
   end
-  call('HSET', prefix .. 'claims', args.worker, pack(last))
+  call('HSET', step.prefix .. 'claims', step.args.worker, pack(last))
 end
 
 -- The log of starts; the oldest go when there are many and no limit counts them any more.
 local function log_starts(line)
-  local key = prefix .. 'starts' .. SEP .. line.name
+  local key = step.prefix .. 'starts' .. SEP .. line.name
   local kept = call('RPUSH', key, unpack(line.started, 1, min(#line.started, 1000)))
   for first = 1001, #line.started, 1000 do
     kept = call('RPUSH', key, unpack(line.started, first, min(first + 999, #line.started)))
@@ -61,7 +85,7 @@ local function log_starts(line)
     local oldest = call('LRANGE', key, 0, 2 * #line.started)
     local over = 0
     for place, blob in ipairs(oldest) do
-      if unpack_one(blob)[2] < now - head.longest then
+      if unpack_one(blob)[2] < step.now - step.head.longest then
         over = place
       end
     end
@@ -69,7 +93,8 @@ local function log_starts(line)
   end
 end
 
--- Dead leases, delayed jobs that are due, blocked lanes whose time has come: each at most so many. A bound of its own for
+-- Dead leases, delayed jobs that are due, blocked lanes whose time has come: each at most so many. A bound of its
+-- own for
 -- each, and for each queue: however many of one kind there are, all others still start. Returns whether anything moved,
 -- and whether more of it is left.
 local function let_time_pass(asked, most)
@@ -78,7 +103,7 @@ local function let_time_pass(asked, most)
   for _, line in ipairs(asked) do
     local promoted, opened = lines.promote_due(line, most), 0
     for _, cls in pairs(line.classes) do
-      if cls.blocked_from <= now then
+      if cls.blocked_from <= step.now then
         opened = opened + lanes.unblock_due(line, cls, most - opened)
       end
     end
@@ -90,33 +115,33 @@ end
 
 local function work()
   begin_choosing()
-  if head.woken and args.waker then
-    wakes.came(args.waker)
+  if step.head.woken and step.args.waker then
+    wakes.came(step.args.waker)
   end
   local replayed = replay()
   if replayed then
-    return give(replayed, {}, now)
+    return give(replayed, {}, step.now)
   end
-  choosing.room = args.room
-  for place, name in ipairs(args.also or {}) do
-    choosing.also[place] = meters.get(limits.require(name).name, nil)
+  step.choosing.room = step.args.room
+  for place, name in ipairs(step.args.also or {}) do
+    step.choosing.also[place] = meters.get(limits.require(name).name, nil)
   end
-  local lost = args.finishes and runs.finish(args.finishes) or {}
+  local lost = step.args.finishes and runs.finish(step.args.finishes) or {}
   local asked = {}
-  for place, name in ipairs(args.queues) do
+  for place, name in ipairs(step.args.queues) do
     asked[place] = lines.get(name)
-    if args.tasks and lines.know(asked[place], args.tasks) then
-      head.steps = head.steps + 1
+    if step.args.tasks and lines.know(asked[place], step.args.tasks) then
+      step.head.steps = step.head.steps + 1
     end
   end
-  local most = 2 * args.slots + 64
+  local most = 2 * step.args.slots + 64
   local moved, is_busy = let_time_pass(asked, most)
-  choosing.budget = most
-  if #head.reserved > 0 then
+  step.choosing.budget = most
+  if #step.head.reserved > 0 then
     serve_reserved()
   end
   take_turns(asked)
-  if #choosing.started > 0 or args.finishes then
+  if #step.choosing.started > 0 or step.args.finishes then
     -- A claim that did nothing needs no memory: asked again, it is simply asked.
     remember_claim()
   end
@@ -125,24 +150,25 @@ local function work()
       log_starts(line)
     end
   end
-  if #choosing.started > 0 or args.finishes or moved or choosing.budget < most then
-    head.steps = head.steps + 1
+  if #step.choosing.started > 0 or step.args.finishes or moved or step.choosing.budget < most then
+    step.head.steps = step.head.steps + 1
   end
-  local idle = #choosing.started < args.slots
-  local again = (is_busy or choosing.budget <= 0) and now or ask_again_at(asked, idle)
-  for _, lane in ipairs(choosing.skipped) do
+  local idle = #step.choosing.started < step.args.slots
+  local again = (is_busy or step.choosing.budget <= 0) and step.now or ask_again_at(asked, idle)
+  for _, lane in ipairs(step.choosing.skipped) do
     lanes.unpark(lane)
   end
   if not idle then
     pass_on(asked)
   end
-  if args.waker then
-    if idle and again > now then
-      wakes.sleep(args.waker, args.queues)
+  if step.args.waker then
+    if idle and again > step.now then
+      wakes.sleep(step.args.waker, step.args.queues)
     else
-      wakes.get_up(args.waker, args.queues)
+      wakes.get_up(step.args.waker, step.args.queues)
     end
   end
-  return give(choosing.started, lost, again)
+  return give(step.choosing.started, lost, again)
 end
-step('claim', work, true)
+
+return { work = work, looks = true }

@@ -1,11 +1,24 @@
 -- Groups and lanes of a queue: what a claim looks at instead of looking at jobs.
 -- A group is kept as {turn, filed, waiting, size} and, for each lane, {class, state, until, filed, jobs, ready as}.
 -- A group that has nothing to start but a turn ahead of the others rests: `prune` forgets it when the others caught up.
-local READY, BLOCKED, PARKED, PAUSED = 1, 2, 3, 4
-local ORDERS_FROM = 4503599627370496 -- what makes an order that is below zero a positive number
+local commands = require('commands')
+local constants = require('constants')
+local lines = require('lines')
+local meters = require('meters')
+local rows = require('rows')
+local step = require('step')
+local turns = require('turns')
+local call, pack, unpack_one, to_bytes = redis.call, cmsgpack.pack, cmsgpack.unpack, struct.pack
+local from_bytes, format, sub, max, min = struct.unpack, string.format, string.sub, math.max, math.min
+local call_many, read_many = commands.call_many, commands.read_many
+local SEP, NEVER, ONE = constants.SEP, constants.NEVER, constants.ONE
+local READY, BLOCKED, PARKED, PAUSED = constants.READY, constants.BLOCKED, constants.PARKED, constants.PAUSED
+local ORDERS_FROM = constants.ORDERS_FROM
+
+local lanes = {}
 
 local function in_class(what, line, cls)
-  return prefix .. what .. SEP .. line.name .. SEP .. cls.id
+  return step.prefix .. what .. SEP .. line.name .. SEP .. cls.id
 end
 
 local function place_of(filed, field)
@@ -13,7 +26,7 @@ local function place_of(filed, field)
 end
 
 function lanes.key(line, cls, field)
-  return prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. field
+  return step.prefix .. 'lane' .. SEP .. line.name .. SEP .. cls.id .. SEP .. field
 end
 
 -- What an order looks like inside a sorted set: the smaller, the earlier, also below zero.
@@ -109,9 +122,9 @@ local function put_into_record(group, lane)
     local last = #record - 5
     places[record[last]] = place
     places[id] = nil
-    for step = 5, 0, -1 do
-      record[place + step] = record[last + step]
-      record[last + step] = nil
+    for field = 5, 0, -1 do
+      record[place + field] = record[last + field]
+      record[last + field] = nil
     end
   end
 end
@@ -124,7 +137,7 @@ function lanes.load_groups(line, fields)
     end
   end
   if #missing > 0 then
-    local blobs = read_many('HMGET', prefix .. 'groups' .. SEP .. line.name, missing)
+    local blobs = read_many('HMGET', step.prefix .. 'groups' .. SEP .. line.name, missing)
     for place, field in ipairs(missing) do
       line.groups[field] = decode_group(line, field, blobs[place])
     end
@@ -134,7 +147,7 @@ end
 function lanes.group(line, field)
   local group = line.groups[field]
   if not group then
-    group = decode_group(line, field, call('HGET', prefix .. 'groups' .. SEP .. line.name, field))
+    group = decode_group(line, field, call('HGET', step.prefix .. 'groups' .. SEP .. line.name, field))
     line.groups[field] = group
   end
   return group
@@ -147,7 +160,8 @@ end
 
 -- filing
 
--- File the lane at its group's turn. Where it is filed is a bound from then on: turns only grow, and the group's decides.
+-- File the lane at its group's turn. Where it is filed is a bound from then on: turns only grow, and the group's
+-- decides.
 function lanes.make_ready(lane)
   lane.state = READY
   touch(lane)
@@ -320,10 +334,10 @@ function lanes.head(lane)
     end
     rows.load(ids)
     for place, id in ipairs(ids) do
-      rows.held[id].place = lane.heads[place]
+      step.rows[id].place = lane.heads[place]
     end
   end
-  return rows.held[sub(lane.heads[lane.next_head], 9)]
+  return step.rows[sub(lane.heads[lane.next_head], 9)]
 end
 
 -- Put a job into its place.
@@ -431,7 +445,8 @@ function lanes.unblock_due(line, cls, budget)
   if budget <= 0 then
     return 0
   end
-  local found = call('ZRANGEBYSCORE', in_class('blocked', line, cls), '-inf', format('%.0f', now), 'LIMIT', 0, budget)
+  local found =
+    call('ZRANGEBYSCORE', in_class('blocked', line, cls), '-inf', format('%.0f', step.now), 'LIMIT', 0, budget)
   local fields = {}
   for place, member in ipairs(found) do
     fields[place] = sub(member, 9)
@@ -439,13 +454,13 @@ function lanes.unblock_due(line, cls, budget)
   lanes.load_groups(line, fields)
   for _, field in ipairs(fields) do
     local lane = lanes.find(line.groups[field], cls)
-    if lane and lane.state == BLOCKED and lane.till <= now and lane.jobs > 0 then
+    if lane and lane.state == BLOCKED and lane.till <= step.now and lane.jobs > 0 then
       lanes.make_ready(lane)
       moved = moved + 1
     end
   end
   if #found < budget then
-    read_next_blocked(line, cls, now)
+    read_next_blocked(line, cls, step.now)
   end
   return moved
 end
@@ -521,7 +536,7 @@ function lanes.move_out(lane)
   part_from(lane)
   touch(lane)
   for _, id in ipairs(ids) do
-    local row = rows.held[id]
+    local row = step.rows[id]
     local new = lanes.of(line, lines.class_for(line, row.task), group)
     push(new, row)
     if line.paused_groups[group.field] then
@@ -547,7 +562,8 @@ local function note_filing(lane, changes)
   end
   local into = changes[cls]
   if not into then
-    into = { line = lane.line, ready = {}, not_ready = {}, blocked = {}, not_blocked = {}, parked = {}, not_parked = {} }
+    into =
+      { line = lane.line, ready = {}, not_ready = {}, blocked = {}, not_blocked = {}, parked = {}, not_parked = {} }
     changes[cls] = into
   end
   if lane.was_ready ~= ready then
@@ -596,7 +612,7 @@ end
 -- Write all groups and how their lanes are filed; what was read ahead is read anew after this.
 function lanes.save()
   local changes = {}
-  for _, line in pairs(lines.held) do
+  for _, line in pairs(step.lines) do
     local kept, gone, idle, not_idle
     for field, group in pairs(line and line.groups or {}) do
       if group.dirty then
@@ -619,10 +635,10 @@ function lanes.save()
     end
     if kept then
       line.race = nil
-      local key = prefix .. 'groups' .. SEP .. line.name
+      local key = step.prefix .. 'groups' .. SEP .. line.name
       call_many('HSET', key, kept)
       call_many('HDEL', key, gone)
-      key = prefix .. 'resting' .. SEP .. line.name
+      key = step.prefix .. 'resting' .. SEP .. line.name
       call_many('SADD', key, idle)
       call_many('SREM', key, not_idle)
     end
@@ -637,4 +653,4 @@ function lanes.save()
   end
 end
 
-savers[#savers + 1] = lanes.save
+return lanes

@@ -1,8 +1,21 @@
 -- A queue: its classes, delayed jobs, pauses and counts.
 -- A class is the set of tasks that meet the same limits, are paused or not, and are known to the same workers.
-resets[#resets + 1] = function()
-  lines.held, lines.step = {}, (lines.step or 0) + 1
-end
+local commands = require('commands')
+local constants = require('constants')
+local decoded = require('decoded')
+local lanes = require('lanes')
+local limits = require('limits')
+local meters = require('meters')
+local rows = require('rows')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, unpack_one, format = redis.call, cmsgpack.pack, cmsgpack.unpack, string.format
+local sub, concat, sort, find_text = string.sub, table.concat, table.sort, string.find
+local call_many = commands.call_many
+local SEP, NEVER, BLOCKED, PAUSED = constants.SEP, constants.NEVER, constants.BLOCKED, constants.PAUSED
+local decode_once, forget_decoded = decoded.decode_once, decoded.forget_decoded
+
+local lines = {}
 
 -- What a class has beside its meaning: its waiting jobs, and an instant before which none of its blocked lanes opens.
 local function with_numbers(cls, waiting, blocked_from)
@@ -42,7 +55,8 @@ local function new_line(name, said, text)
   }
   local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {}, {}, 0 }
   local waiting, blocked_from = numbers[4], numbers[5]
-  line.virtual_time, line.filings, line.counts, line.saved_at = numbers[1], numbers[2], numbers[3], numbers[6] or now
+  line.virtual_time, line.filings, line.counts, line.saved_at =
+    numbers[1], numbers[2], numbers[3], numbers[6] or step.now
   for _, cls in pairs(line.classes) do
     -- Earlier releases did not write the last two: any lane may be blocked until any instant.
     with_numbers(cls, waiting[cls.id], blocked_from and blocked_from[cls.id] or not blocked_from and 0)
@@ -52,11 +66,11 @@ end
 
 -- The queue of this name, made when first needed.
 function lines.get(name)
-  local line = lines.held[name]
+  local line = step.lines[name]
   if line then
     return line
   end
-  local blob, text = call('HGET', prefix .. 'queues', name), call('HGET', prefix .. 'numbers', name)
+  local blob, text = call('HGET', step.prefix .. 'queues', name), call('HGET', step.prefix .. 'numbers', name)
   local said = with_maps(
     blob and decode_once('queue', name, blob)
       or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
@@ -64,30 +78,30 @@ function lines.get(name)
   line = said.line
   if line and text and line.text == text then
     -- As the last step left it.
-    line.groups, line.started, line.race = empty(line.groups), nil, nil
+    line.groups, line.started, line.race = {}, nil, nil
   else
     line = new_line(name, said, text)
     line.redefined = not blob
     said.line = line
   end
-  lines.held[name] = line
+  step.lines[name] = line
   return line
 end
 
 function lines.exists(name)
-  return lines.held[name] ~= nil or call('HEXISTS', prefix .. 'queues', name) == 1
+  return step.lines[name] ~= nil or call('HEXISTS', step.prefix .. 'queues', name) == 1
 end
 
 -- Every queue there is.
 function lines.all()
   local found, seen = {}, {}
-  for _, name in ipairs(call('HKEYS', prefix .. 'queues')) do
+  for _, name in ipairs(call('HKEYS', step.prefix .. 'queues')) do
     seen[name] = true
-    if lines.held[name] ~= false then
+    if step.lines[name] ~= false then
       found[#found + 1] = lines.get(name)
     end
   end
-  for name, line in pairs(lines.held) do
+  for name, line in pairs(step.lines) do
     if line and not seen[name] then
       found[#found + 1] = line
     end
@@ -95,8 +109,8 @@ function lines.all()
   return found
 end
 
-savers[#savers + 1] = function()
-  for name, line in pairs(lines.held) do
+function lines.save()
+  for name, line in pairs(step.lines) do
     if line then
       local waiting, blocked_from = {}, {}
       for id, cls in pairs(line.classes) do
@@ -108,7 +122,7 @@ savers[#savers + 1] = function()
       -- No two states of its lanes have the same text: what a step read of them is used again while the text stays.
       local text = pack({ line.virtual_time, line.filings, line.counts, waiting, blocked_from, line.saved_at })
       if text ~= line.text then
-        call('HSET', prefix .. 'numbers', name, text)
+        call('HSET', step.prefix .. 'numbers', name, text)
         line.text = text
       end
       if line.redefined then
@@ -135,7 +149,7 @@ savers[#savers + 1] = function()
           classes = classes,
           classes_made = line.classes_made,
         }
-        call('HSET', prefix .. 'queues', name, pack(said))
+        call('HSET', step.prefix .. 'queues', name, pack(said))
         line.redefined = false
       end
     end
@@ -199,8 +213,8 @@ end
 
 -- The meters of the shared limits of a class.
 function lines.shared(cls)
-  if not cls.meters or cls.meters_of ~= lines.step then
-    cls.meters, cls.meters_of = {}, lines.step
+  if not cls.meters or cls.meters_of ~= step.number then
+    cls.meters, cls.meters_of = {}, step.number
     for place, name in ipairs(cls.shared) do
       cls.meters[place] = meters.get(name, nil)
     end
@@ -304,7 +318,7 @@ end
 -- jobs
 
 local function delayed_key(line)
-  return prefix .. 'delayed' .. SEP .. line.name
+  return step.prefix .. 'delayed' .. SEP .. line.name
 end
 
 -- Take in a job that has not started: into its lane, or aside until it is due.
@@ -312,7 +326,7 @@ function lines.arrive(line, row)
   local group = lanes.group(line, row.group or '')
   group.size = group.size + 1
   group.dirty = true
-  if row.due_at > now then
+  if row.due_at > step.now then
     line.counts[2] = line.counts[2] + 1
     call('ZADD', delayed_key(line), format('%.0f', row.due_at), rows.place(row))
   else
@@ -353,7 +367,7 @@ function lines.promote_due(line, budget)
   if budget <= 0 or line.counts[2] == 0 then
     return 0
   end
-  local due = call('ZRANGEBYSCORE', delayed_key(line), '-inf', format('%.0f', now), 'LIMIT', 0, budget)
+  local due = call('ZRANGEBYSCORE', delayed_key(line), '-inf', format('%.0f', step.now), 'LIMIT', 0, budget)
   if #due == 0 then
     return 0
   end
@@ -365,7 +379,7 @@ function lines.promote_due(line, budget)
   call_many('ZREM', delayed_key(line), due)
   for _, id in ipairs(ids) do
     line.counts[1], line.counts[2] = line.counts[1] + 1, line.counts[2] - 1
-    lanes.file(line, rows.held[id])
+    lanes.file(line, step.rows[id])
   end
   return #due
 end
@@ -395,3 +409,5 @@ function lines.pause_group(line, field, paused)
     end
   end
 end
+
+return lines

@@ -1,5 +1,16 @@
 -- How full keys are, for those who look.
 -- How many jobs wait under a key, or under all keys of a limit; one per group counts no jobs without a group.
+local constants = require('constants')
+local lanes = require('lanes')
+local limits = require('limits')
+local lines = require('lines')
+local meters = require('meters')
+local permits = require('permits')
+local rows = require('rows')
+local step = require('step')
+local call, unpack_one, format, sub, max = redis.call, cmsgpack.unpack, string.format, string.sub, math.max
+local SEP = constants.SEP
+
 local function waiting_under(name, group)
   local number, by_group = 0, limits.require(name).by == 'group'
   for _, line in ipairs(lines.all()) do
@@ -19,12 +30,13 @@ end
 -- Leases that are over count until a claim takes them back, but nobody who asks has to wait for them.
 local function over_under(meter)
   local number = 0
-  for _, name in ipairs(call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now))) do
-    local id, keys = sub(name, 10), nil
+  for _, name in ipairs(call('ZRANGEBYSCORE', step.prefix .. 'leases', '-inf', format('%.0f', step.now))) do
+    local id = sub(name, 10)
+    local keys
     if sub(name, 9, 9) == 'j' then
       keys = rows.find(id).keys
     else
-      keys = runs.permit(id).keys
+      keys = permits.permit(id).keys
     end
     for place = 1, #(keys or {}), 4 do
       if keys[place] == meter.name and (keys[place + 1] or nil) == meter.group and keys[place + 2] == meter.epoch then
@@ -38,13 +50,13 @@ end
 -- How many jobs of a queue are in each state.
 local function counts_of(line)
   local counts = line.counts
-  local due = call('ZCOUNT', prefix .. 'delayed' .. SEP .. line.name, '-inf', format('%.0f', now))
+  local due = call('ZCOUNT', step.prefix .. 'delayed' .. SEP .. line.name, '-inf', format('%.0f', step.now))
   return { counts[1] + due, counts[2] - due, counts[3], counts[4], counts[5], counts[6] }
 end
 
 local function groups_waiting(line)
   local number = 0
-  for _, blob in ipairs(call('HVALS', prefix .. 'groups' .. SEP .. line.name)) do
+  for _, blob in ipairs(call('HVALS', step.prefix .. 'groups' .. SEP .. line.name)) do
     number = number + (unpack_one(blob)[3] > 0 and 1 or 0)
   end
   return number
@@ -55,7 +67,7 @@ local function usage_of(meter, cost, waiting)
   meter.in_flight = in_flight - over_under(meter)
   local used, allowed = meters.used_and_allowed(meter)
   local held, reason = meter.hold_until, meter.hold_reason
-  if meters.safe_at(meter) > max(now, held) then
+  if meters.safe_at(meter) > max(step.now, held) then
     held, reason = meters.safe_at(meter), 'the server began a new life and may have lost starts'
   end
   local answer = {
@@ -64,11 +76,11 @@ local function usage_of(meter, cost, waiting)
     parts = meter.parts,
     used = used,
     allowed = allowed or nil,
-    hold_until = held > now and held or 0,
+    hold_until = held > step.now and held or 0,
     hold_reason = reason,
     opens_at = meters.opens_at(meter, cost),
     waiting = waiting,
-    now = now,
+    now = step.now,
     reserved_by = meter.reserved_by,
     cost = cost,
     open = meter.open,
@@ -76,3 +88,11 @@ local function usage_of(meter, cost, waiting)
   meter.in_flight = in_flight
   return answer
 end
+
+return {
+  waiting_under = waiting_under,
+  over_under = over_under,
+  counts_of = counts_of,
+  groups_waiting = groups_waiting,
+  usage_of = usage_of,
+}

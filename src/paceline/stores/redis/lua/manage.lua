@@ -1,4 +1,14 @@
 -- What operators do to single jobs.
+local constants = require('constants')
+local lines = require('lines')
+local reserving = require('reserving')
+local rows = require('rows')
+local runs = require('runs')
+local step = require('step')
+local wakes = require('wakes')
+local call, format = redis.call, string.format
+local SEP = constants.SEP
+
 local ALLOWED = {
   cancel = { true, true, true },
   promote = { false, true },
@@ -14,7 +24,7 @@ end
 local function reset(row)
   row.attempts_made, row.crashes, row.returns = 0, 0, 0
   row.started_at, row.finished_at, row.cancel_asked = nil, nil, nil
-  row.due_at, row.state, row.dirty = now, 1, true
+  row.due_at, row.state, row.dirty = step.now, 1, true
   local more = rows.more(row)
   more.progress, more.message, more.result, more.error = 0, nil, nil, nil
   row.more_dirty = true
@@ -22,15 +32,15 @@ end
 
 -- The other live job that has the unique key of this one.
 local function key_holder(row)
-  local id = row.unique and call('HGET', prefix .. 'unique' .. SEP .. row.queue, row.unique)
+  local id = row.unique and call('HGET', step.prefix .. 'unique' .. SEP .. row.queue, row.unique)
   local holder = id and id ~= row.id and rows.find(id)
   return holder and rows.has_key(holder) and holder.id or nil
 end
 
 local function move_one(row, move)
   local line = lines.get(row.queue)
-  if #head.reserved > 0 then
-    limits.drop_reservations(row.id)
+  if #step.head.reserved > 0 then
+    reserving.drop_reservations(row.id)
   end
   if move == 'cancel' then
     if row.state == 3 then
@@ -42,14 +52,14 @@ local function move_one(row, move)
     end
   elseif move == 'promote' then
     lines.leave(line, row)
-    row.due_at, row.dirty = now, true
+    row.due_at, row.dirty = step.now, true
     lines.arrive(line, row)
   elseif move == 'retry' then
     line.counts[row.state] = line.counts[row.state] - 1
-    runs.not_kept[#runs.not_kept + 1] = row.id
+    step.ends.not_kept[#step.ends.not_kept + 1] = row.id
     reset(row)
     if row.unique then
-      call('HSET', prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
+      call('HSET', step.prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
     end
     lines.arrive(line, row)
   else
@@ -64,7 +74,7 @@ local function stretch(queue, from, most, backwards)
   if backwards then
     order, first, last_of_all = 'ZREVRANGEBYSCORE', from == 0 and '+inf' or first, '-inf'
   end
-  local found = call(order, prefix .. 'index' .. SEP .. queue, first, last_of_all, 'WITHSCORES', 'LIMIT', 0, most)
+  local found = call(order, step.prefix .. 'index' .. SEP .. queue, first, last_of_all, 'WITHSCORES', 'LIMIT', 0, most)
   local ids, last = {}, nil
   for place = 1, #found, 2 do
     ids[#ids + 1] = found[place]
@@ -73,3 +83,10 @@ local function stretch(queue, from, most, backwards)
   rows.load(ids)
   return ids, #ids == most and last or false
 end
+
+return {
+  allows = allows,
+  key_holder = key_holder,
+  move_one = move_one,
+  stretch = stretch,
+}

@@ -1,15 +1,26 @@
 -- One key of a limit: the states of its kinds, the leases under it, the hold, a big job's reservation.
-resets[#resets + 1] = function()
-  meters.held = empty(meters.held)
-end
+local commands = require('commands')
+local constants = require('constants')
+local kinds = require('kinds')
+local limits = require('limits')
+local memory = require('memory')
+local rate = require('rate')
+local step = require('step')
+local call, pack, unpack_one, format = redis.call, cmsgpack.pack, cmsgpack.unpack, string.format
+local floor, max, min = math.floor, math.max, math.min
+local call_many = commands.call_many
+local SEP, NEVER = constants.SEP, constants.NEVER
+local ring_key = rate.ring_key
+
+local meters = {}
 
 local function meter_key(name)
-  return prefix .. 'meter' .. SEP .. name
+  return step.prefix .. 'meter' .. SEP .. name
 end
 
-local function set_parts(meter, parts, memory)
+local function set_parts(meter, parts, remembered)
   meter.parts = parts
-  meter.memory = memory
+  meter.memory = remembered
   meter.slots, meter.guard = NEVER, NEVER
   for _, part in ipairs(parts) do
     if part[1] == 'concurrency' and part[2] < meter.slots then
@@ -58,11 +69,12 @@ end
 -- A key that counted nothing remembers for numbers that rule again later.
 function meters.remember_beneath(meter)
   local beneath = limits.beneath(limits.require(meter.name), meter.group) or {}
-  meter.memory = kinds.remember(meter.parts, beneath, meter.group ~= nil)
-  meter.states[#meter.parts + 1] = meter.memory and kinds.memory.new_state(meter.memory) or nil
+  meter.memory = memory.remember(meter.parts, beneath, meter.group ~= nil)
+  meter.states[#meter.parts + 1] = meter.memory and memory.new_state(meter.memory) or nil
 end
 
--- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free, remembered
+-- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free,
+-- remembered
 -- or open.
 -- Its numbers are those of its limit: whoever changes them changes all its meters.
 local function decode(name, group, blob)
@@ -106,10 +118,10 @@ local function encode(meter)
 end
 
 local function cache_of(name)
-  local cache = meters.held[name]
+  local cache = step.meters[name]
   if not cache then
     cache = {}
-    meters.held[name] = cache
+    step.meters[name] = cache
   end
   return cache
 end
@@ -175,7 +187,7 @@ end
 function meters.drop(meter)
   drop_logs(meter, 1)
   call('HDEL', meter_key(meter.name), meter.group or '')
-  call('ZREM', prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
+  call('ZREM', step.prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
   cache_of(meter.name)[meter.group or ''] = false
 end
 
@@ -188,12 +200,12 @@ local function forget_after(meter)
   return at
 end
 
-savers[#savers + 1] = function()
-  if next(meters.held) == nil then
+function meters.save()
+  if next(step.meters) == nil then
     return
   end
   local idle = {}
-  for name, cache in pairs(meters.held) do
+  for name, cache in pairs(step.meters) do
     local fields = {}
     for field, meter in pairs(cache) do
       if meter and meter.dirty then
@@ -209,7 +221,7 @@ savers[#savers + 1] = function()
     end
     call_many('HSET', meter_key(name), fields)
   end
-  call_many('ZADD', prefix .. 'idle', idle)
+  call_many('ZADD', step.prefix .. 'idle', idle)
 end
 
 -- The first instant at which this key admits a start of this cost.
@@ -232,15 +244,15 @@ function meters.opens_in_time(meter, cost)
       end
     end
   end
-  return head.lost_at and max(at, meters.safe_at(meter)) or at
+  return step.head.lost_at and max(at, meters.safe_at(meter)) or at
 end
 
 -- When starts that the server may have lost count no more.
 function meters.safe_at(meter)
   local at = 0
   for _, part in ipairs(meter.parts) do
-    if head.lost_at and part[1] ~= 'concurrency' then
-      at = max(at, head.lost_at + (part[1] == 'delay' and part[2] or part[3]))
+    if step.head.lost_at and part[1] ~= 'concurrency' then
+      at = max(at, step.head.lost_at + (part[1] == 'delay' and part[2] or part[3]))
     end
   end
   return at
@@ -249,15 +261,15 @@ end
 -- Count a start that holds no lease.
 function meters.count(meter, cost)
   meter.dirty = true
-  head.charges = head.charges + 1
+  step.head.charges = step.head.charges + 1
   for place, part in ipairs(meter.parts) do
     if part[1] ~= 'concurrency' then
-      kinds[part[1]].charge(meter, place, part, meter.states[place], cost, now)
+      kinds[part[1]].charge(meter, place, part, meter.states[place], cost, step.now)
     end
   end
   if meter.memory then
     local place = #meter.parts + 1
-    kinds.memory.charge(meter, place, meter.memory, meter.states[place], cost, now)
+    memory.charge(meter, place, meter.memory, meter.states[place], cost, step.now)
   end
 end
 
@@ -288,8 +300,8 @@ function meters.change(meter, text, parts, beneath)
     return
   end
   local old, states, dumped, continued = kept(meter), meter.states, {}, {}
-  local memory = kinds.remember(parts, kinds.remembering(old, states, beneath), meter.group ~= nil)
-  if is_same and kinds.same_memory(memory, meter.memory) then
+  local remembered = memory.remember(parts, memory.remembering(old, states, beneath), meter.group ~= nil)
+  if is_same and memory.same_memory(remembered, meter.memory) then
     return
   end
   for place, part in ipairs(old) do
@@ -298,11 +310,11 @@ function meters.change(meter, text, parts, beneath)
     end
   end
   drop_logs(meter, is_same and #parts + 1 or 1)
-  set_parts(meter, parts, memory)
+  set_parts(meter, parts, remembered)
   for place, part in ipairs(kept(meter)) do
     -- Where only what is remembered changes, each part keeps its own log.
     local goes_on = is_same and place <= #parts
-    continued[place] = goes_on and states[place] or kinds.continue(meter, part, place, old, states, dumped)
+    continued[place] = goes_on and states[place] or memory.continue(meter, part, place, old, states, dumped)
   end
   meter.text, meter.states, meter.dirty = text, continued, true
   if not is_same then
@@ -313,7 +325,7 @@ end
 -- Let nobody start before the instant. A hold only ever grows.
 function meters.hold(meter, at, reason)
   meter.dirty = true
-  meter.held_at = now
+  meter.held_at = step.now
   if at > meter.hold_until then
     meter.hold_until, meter.hold_reason = at, reason or nil
   end
@@ -326,7 +338,7 @@ function meters.refuse(meter, backoff, jitter, reason, started_at)
   end
   meter.refusals = meter.refusals + 1
   local length = min(floor(backoff.initial * backoff.multiplier ^ (meter.refusals - 1)), backoff.maximum)
-  meters.hold(meter, now + length + floor(length * jitter), reason)
+  meters.hold(meter, step.now + length + floor(length * jitter), reason)
 end
 
 -- Lift the hold; what was counted stays.
@@ -369,5 +381,7 @@ function meters.forgettable(meter)
   if meter.in_flight > 0 or meter.refusals > 0 or meter.reserved_by or next(meter.queues) then
     return false
   end
-  return forget_after(meter) <= now
+  return forget_after(meter) <= step.now
 end
+
+return meters

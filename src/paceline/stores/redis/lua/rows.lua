@@ -1,11 +1,18 @@
 -- A job: its body, which never changes, and its run, which a start makes and every step after it changes.
 -- The body is order, created_at, due_at, the length of its head, the head {queue, task, group, priority, cost, keep,
 -- unique, unique_ttl, ...} and the data, which no script looks at.
-resets[#resets + 1] = function()
-  rows.held, rows.deleted = {}, nil
-end
+local commands = require('commands')
+local constants = require('constants')
+local lanes = require('lanes')
+local step = require('step')
+local call, pack, unpack_one, unpack_from = redis.call, cmsgpack.pack, cmsgpack.unpack, cmsgpack.unpack_one
+local to_bytes, from_bytes = struct.pack, struct.unpack
+local call_many, read_many = commands.call_many, commands.read_many
+local NEVER = constants.NEVER
+local WAITS, COMPLETED, DELAYED = constants.WAITS, constants.COMPLETED, constants.DELAYED
+local refuse = step.refuse
 
-local WAITS, ACTIVE, COMPLETED, FAILED, CANCELLED = 1, 3, 4, 5, 6
+local rows = {}
 
 -- A job that waits; one table with room for all that is ever said of it, because tables that grow are made anew.
 local function new_row(id, said, body, order, created_at, due_at)
@@ -93,14 +100,14 @@ function rows.hold_run(id, run, more)
   else
     row.no_more = true
   end
-  rows.held[id] = row
+  step.rows[id] = row
 end
 
 -- The whole of a job that was read without its body.
 function rows.complete(row)
   if not row.body then
     local keep, unique = row.keep, row.unique
-    set_body(row, call('HGET', prefix .. 'jobs', row.id))
+    set_body(row, call('HGET', step.prefix .. 'jobs', row.id))
     row.keep, row.unique = keep, unique
   end
   return row
@@ -110,10 +117,10 @@ end
 function rows.load(ids)
   local missing = {}
   for _, id in ipairs(ids) do
-    local row = rows.held[id]
+    local row = step.rows[id]
     if row == nil then
       missing[#missing + 1] = id
-      rows.held[id] = false
+      step.rows[id] = false
     elseif row then
       rows.complete(row)
     end
@@ -121,7 +128,7 @@ function rows.load(ids)
   if #missing == 0 then
     return
   end
-  local bodies, found = read_many('HMGET', prefix .. 'jobs', missing), {}
+  local bodies, found = read_many('HMGET', step.prefix .. 'jobs', missing), {}
   for place, id in ipairs(missing) do
     if bodies[place] then
       found[#found + 1] = id
@@ -130,23 +137,23 @@ function rows.load(ids)
   if #found == 0 then
     return
   end
-  local runs_found, next_run = read_many('HMGET', prefix .. 'runs', found), 0
+  local runs_found, next_run = read_many('HMGET', step.prefix .. 'runs', found), 0
   for place, id in ipairs(missing) do
     if bodies[place] then
       next_run = next_run + 1
-      rows.held[id] = decode(id, bodies[place], runs_found[next_run])
+      step.rows[id] = decode(id, bodies[place], runs_found[next_run])
     end
   end
 end
 
 -- True while a live job keeps its unique key from others.
 function rows.has_key(row)
-  return not row.unique_ttl or now < row.created_at + row.unique_ttl
+  return not row.unique_ttl or step.now < row.created_at + row.unique_ttl
 end
 
 function rows.find(id)
   rows.load({ id })
-  return rows.held[id] or nil
+  return step.rows[id] or nil
 end
 
 function rows.require(id)
@@ -200,22 +207,22 @@ function rows.seen(row)
   if row.state ~= WAITS then
     return row.state
   end
-  return row.due_at > now and 2 or WAITS
+  return row.due_at > step.now and DELAYED or WAITS
 end
 
 -- Progress, message, result, error and log lines, where there are any.
 function rows.more(row)
   if not row.more then
-    set_more(row, not row.no_more and call('HGET', prefix .. 'more', row.id))
+    set_more(row, not row.no_more and call('HGET', step.prefix .. 'more', row.id))
   end
   return row.more
 end
 
 -- The same for many jobs, in one go.
 function rows.load_more(ids)
-  local found = read_many('HMGET', prefix .. 'more', ids)
+  local found = read_many('HMGET', step.prefix .. 'more', ids)
   for place, id in ipairs(ids) do
-    local row = rows.held[id]
+    local row = step.rows[id]
     if row and not row.more then
       if found[place] then
         set_more(row, found[place])
@@ -246,25 +253,25 @@ end
 
 -- It is added: its body is written at once, a run only when it starts.
 function rows.add(row, due_at, lifo)
-  head.orders = head.orders + 1
-  row.order, row.created_at, row.due_at = lifo and -head.orders or head.orders, now, due_at
-  row.body = to_bytes('>ddd', row.order, now, due_at) .. row.said
+  step.head.orders = step.head.orders + 1
+  row.order, row.created_at, row.due_at = lifo and -step.head.orders or step.head.orders, step.now, due_at
+  row.body = to_bytes('>ddd', row.order, step.now, due_at) .. row.said
   row.is_new, row.no_more = true, true
 end
 
 function rows.delete(row)
   row.gone, row.dirty, row.more_dirty = true, true, false
-  rows.held[row.id] = false
-  rows.deleted = rows.deleted or {}
-  rows.deleted[#rows.deleted + 1] = row
+  step.rows[row.id] = false
+  step.deleted_rows = step.deleted_rows or {}
+  step.deleted_rows[#step.deleted_rows + 1] = row
 end
 
-savers[#savers + 1] = function()
-  if next(rows.held) == nil and not rows.deleted then
+function rows.save()
+  if next(step.rows) == nil and not step.deleted_rows then
     return
   end
   local bodies, written, more, no_more = {}, {}, {}, {}
-  for id, row in pairs(rows.held) do
+  for id, row in pairs(step.rows) do
     if row then
       if row.is_new then
         bodies[#bodies + 1] = id
@@ -288,21 +295,21 @@ savers[#savers + 1] = function()
       end
     end
   end
-  call_many('HSET', prefix .. 'jobs', bodies)
-  call_many('HSET', prefix .. 'runs', written)
-  call_many('HSET', prefix .. 'more', more)
-  call_many('HDEL', prefix .. 'more', no_more)
-  if rows.deleted then
+  call_many('HSET', step.prefix .. 'jobs', bodies)
+  call_many('HSET', step.prefix .. 'runs', written)
+  call_many('HSET', step.prefix .. 'more', more)
+  call_many('HDEL', step.prefix .. 'more', no_more)
+  if step.deleted_rows then
     local ids = {}
-    for _, row in ipairs(rows.deleted) do
-      if not rows.held[row.id] then
+    for _, row in ipairs(step.deleted_rows) do
+      if not step.rows[row.id] then
         ids[#ids + 1] = row.id
       end
     end
-    call_many('HDEL', prefix .. 'jobs', ids)
-    call_many('HDEL', prefix .. 'runs', ids)
-    call_many('HDEL', prefix .. 'more', ids)
-    rows.deleted = nil
+    call_many('HDEL', step.prefix .. 'jobs', ids)
+    call_many('HDEL', step.prefix .. 'runs', ids)
+    call_many('HDEL', step.prefix .. 'more', ids)
+    step.deleted_rows = nil
   end
 end
 
@@ -314,7 +321,7 @@ function rows.give(row, into)
   if row.more then
     into[size + 4] = encode_more(row) or ''
   else
-    into[size + 4] = not row.no_more and call('HGET', prefix .. 'more', row.id) or ''
+    into[size + 4] = not row.no_more and call('HGET', step.prefix .. 'more', row.id) or ''
   end
 end
 
@@ -323,3 +330,5 @@ function rows.give_last(row, into)
   rows.give(row, into)
   row.given = into[#into - 1]
 end
+
+return rows

@@ -1,11 +1,22 @@
 -- The ends of runs: free the slots, and decide where the job goes.
-resets[#resets + 1] = function()
-  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
-  runs.written, runs.results = empty(runs.written), empty(runs.results)
-  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
-  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
-  runs.failed = empty(runs.failed)
-end
+local commands = require('commands')
+local constants = require('constants')
+local lanes = require('lanes')
+local late = require('late')
+local limits = require('limits')
+local lines = require('lines')
+local meters = require('meters')
+local permits = require('permits')
+local reserving = require('reserving')
+local rows = require('rows')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, unpack_one, to_bytes = redis.call, cmsgpack.pack, cmsgpack.unpack, struct.pack
+local format, sub, max = string.format, string.sub, math.max
+local instant, call_many, read_many = commands.instant, commands.call_many, commands.read_many
+local SEP, NEVER, MAX_CRASHES = constants.SEP, constants.NEVER, constants.MAX_CRASHES
+
+local runs = {}
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
 
@@ -15,44 +26,44 @@ function runs.lease_name(fence, what, id)
 end
 
 function runs.add_lease(at, name)
-  runs.begun[#runs.begun + 1] = instant(at)
-  runs.begun[#runs.begun + 1] = name
+  step.ends.begun[#step.ends.begun + 1] = instant(at)
+  step.ends.begun[#step.ends.begun + 1] = name
 end
 
 function runs.end_lease(name)
-  runs.ended[#runs.ended + 1] = name
+  step.ends.ended[#step.ends.ended + 1] = name
 end
 
 function runs.save_leases()
-  call_many('ZREM', prefix .. 'leases', runs.ended)
-  call_many('ZADD', prefix .. 'leases', runs.begun)
-  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
+  call_many('ZREM', step.prefix .. 'leases', step.ends.ended)
+  call_many('ZADD', step.prefix .. 'leases', step.ends.begun)
+  step.ends.ended, step.ends.begun = {}, {}
 end
 
-savers[#savers + 1] = function()
+function runs.save()
   runs.save_leases()
-  call_many('ZREM', prefix .. 'done', runs.not_kept)
-  call_many('ZADD', prefix .. 'done', runs.kept)
-  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
-  for queue, ids in pairs(runs.unlisted) do
-    call_many('ZREM', prefix .. 'index' .. SEP .. queue, ids)
+  call_many('ZREM', step.prefix .. 'done', step.ends.not_kept)
+  call_many('ZADD', step.prefix .. 'done', step.ends.kept)
+  step.ends.kept, step.ends.not_kept = {}, {}
+  for queue, ids in pairs(step.ends.unlisted) do
+    call_many('ZREM', step.prefix .. 'index' .. SEP .. queue, ids)
   end
-  if #runs.gone > 0 then
-    call_many('HDEL', prefix .. 'jobs', runs.gone)
-    call_many('HDEL', prefix .. 'runs', runs.gone)
+  if #step.ends.gone > 0 then
+    call_many('HDEL', step.prefix .. 'jobs', step.ends.gone)
+    call_many('HDEL', step.prefix .. 'runs', step.ends.gone)
   end
-  call_many('HSET', prefix .. 'runs', runs.written)
-  call_many('HSET', prefix .. 'more', runs.results)
-  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
-  runs.written, runs.results = empty(runs.written), empty(runs.results)
+  call_many('HSET', step.prefix .. 'runs', step.ends.written)
+  call_many('HSET', step.prefix .. 'more', step.ends.results)
+  step.ends.gone, step.ends.unlisted = {}, {}
+  step.ends.written, step.ends.results = {}, {}
 end
 
 -- A job leaves the list of its queue.
 function runs.unlist(queue, id)
-  local ids = runs.unlisted[queue]
+  local ids = step.ends.unlisted[queue]
   if not ids then
     ids = {}
-    runs.unlisted[queue] = ids
+    step.ends.unlisted[queue] = ids
   end
   ids[#ids + 1] = id
 end
@@ -60,7 +71,7 @@ end
 -- When the first live lease ends, unless it is prolonged.
 function runs.next_lease_end()
   runs.save_leases()
-  local found = call('ZRANGE', prefix .. 'leases', 0, 0, 'WITHSCORES')
+  local found = call('ZRANGE', step.prefix .. 'leases', 0, 0, 'WITHSCORES')
   return found[2] and tonumber(found[2]) or NEVER
 end
 
@@ -118,10 +129,10 @@ function runs.end_job(row, final)
   if row.state == 3 then
     line.counts[3] = line.counts[3] - 1
   end
-  row.state, row.finished_at, row.dirty = final, now, true
+  row.state, row.finished_at, row.dirty = final, step.now, true
   line.counts[final] = line.counts[final] + 1
   if row.unique then
-    local key = prefix .. 'unique' .. SEP .. row.queue
+    local key = step.prefix .. 'unique' .. SEP .. row.queue
     if call('HGET', key, row.unique) == row.id then
       call('HDEL', key, row.unique)
     end
@@ -136,15 +147,20 @@ function runs.end_job(row, final)
     rows.delete(row)
     runs.unlist(row.queue, row.id)
   elseif row.keep then
-    runs.kept[#runs.kept + 1] = instant(now + row.keep)
-    runs.kept[#runs.kept + 1] = row.id
+    step.ends.kept[#step.ends.kept + 1] = instant(step.now + row.keep)
+    step.ends.kept[#step.ends.kept + 1] = row.id
   end
 end
 
 -- A job that no worker failed, but this step itself: whoever asked writes it into its log.
 function runs.note_failed(row)
-  runs.failed[#runs.failed + 1] = {
-    row.id, row.queue, row.task, row.group or false, row.attempts_made, rows.more(row).error
+  step.ends.failed[#step.ends.failed + 1] = {
+    row.id,
+    row.queue,
+    row.task,
+    row.group or false,
+    row.attempts_made,
+    rows.more(row).error,
   }
 end
 
@@ -167,7 +183,7 @@ local function go_back(row, outcome, due_at)
     end
   end
   rows.complete(row)
-  row.due_at = outcome == 'retry' and max(due_at, now) or now
+  row.due_at = outcome == 'retry' and max(due_at, step.now) or step.now
   row.state, row.dirty = 1, true
   line.counts[3] = line.counts[3] - 1
   lines.arrive(line, row)
@@ -176,7 +192,7 @@ end
 
 -- Take an active job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
 function runs.end_run(row, outcome, due_at, result, failure)
-  runs.abandon(row)
+  late.abandon(row)
   local keys = row.keys or {}
   row.keys, row.dirty = nil, true
   row.gate, row.guard = 0, NEVER
@@ -214,7 +230,7 @@ function runs.take_back(most)
   if most <= 0 then
     return 0
   end
-  local over = call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now), 'LIMIT', 0, most)
+  local over = call('ZRANGEBYSCORE', step.prefix .. 'leases', '-inf', format('%.0f', step.now), 'LIMIT', 0, most)
   local ids = {}
   for _, name in ipairs(over) do
     if sub(name, 9, 9) == 'j' then
@@ -225,13 +241,13 @@ function runs.take_back(most)
   for _, name in ipairs(over) do
     local id = sub(name, 10)
     if sub(name, 9, 9) == 'j' then
-      local row = rows.held[id]
+      local row = step.rows[id]
       runs.end_run(row, 'crashed', nil, nil, END_OF_LEASE)
       if row.state == 5 then
         runs.note_failed(row)
       end
     else
-      runs.end_permit(runs.permit(id), false)
+      permits.end_permit(permits.permit(id), false)
     end
   end
   return #over
@@ -249,7 +265,7 @@ function runs.hold_key(hold, started_at)
   local held
   if limit.by == 'group' and not hold.group then
     held = meters.of(hold.limit)
-    limits.hold_all(limit, hold.till or now + (hold.length or 0), hold.reason)
+    limits.hold_all(limit, hold.till or step.now + (hold.length or 0), hold.reason)
   else
     held = { limits.require_key(hold.limit, hold.group) }
   end
@@ -257,7 +273,7 @@ function runs.hold_key(hold, started_at)
     if hold.till then
       meters.hold(meter, hold.till, hold.reason)
     elseif hold.length then
-      meters.hold(meter, now + hold.length, hold.reason)
+      meters.hold(meter, step.now + hold.length, hold.reason)
     else
       meters.refuse(meter, limit.backoff or hold.backoff, hold.jitter, hold.reason, started_at)
     end
@@ -270,7 +286,7 @@ local function due_at(row, finish)
   end
   if finish.when_open then
     -- A slot that is taken opens at no known time: the job is then simply due.
-    local latest, keys = now, row.keys or {}
+    local latest, keys = step.now, row.keys or {}
     for place = 1, #keys, 4 do
       local meter = meters.find(keys[place], keys[place + 1] or nil)
       if meter and meter.epoch == keys[place + 2] then
@@ -283,11 +299,13 @@ local function due_at(row, finish)
     end
     return latest
   end
-  return now + finish.after
+  return step.now + finish.after
 end
 
--- Most runs simply complete: nobody waits for the job, it has no unique key and said nothing. Then its run is changed as
--- it stands in the store ({state, attempts, crashes, returns, due, started, finished, fence, worker, cancel, lease, keys,
+-- Most runs simply complete: nobody waits for the job, it has no unique key and said nothing. Then its run is
+-- changed as
+-- it stands in the store ({state, attempts, crashes, returns, due, started, finished, fence, worker, cancel, lease,
+-- keys,
 -- queue, keep, unique, gate, guard}), without making a job of it. True when that was done; `runs.end_run` does the same
 -- in general.
 local function complete_plainly(finish, run)
@@ -300,7 +318,7 @@ local function complete_plainly(finish, run)
     runs.free(keys)
   end
   runs.end_lease(runs.lease_name(run[8], 'j', id))
-  rows.held[id] = false
+  step.rows[id] = false
   local line = lines.get(queue)
   local counts = line.counts
   counts[3] = counts[3] - 1
@@ -308,21 +326,21 @@ local function complete_plainly(finish, run)
     wakes.emptied(queue)
   end
   if keep == 0 then
-    runs.gone[#runs.gone + 1] = id
+    step.ends.gone[#step.ends.gone + 1] = id
     runs.unlist(queue, id)
     return true
   end
   counts[4] = counts[4] + 1
-  run[1], run[7], run[9], run[12], run[16], run[17] = 4, now, false, false, nil, nil
-  local size = #runs.written
-  runs.written[size + 1], runs.written[size + 2] = id, pack(run)
+  run[1], run[7], run[9], run[12], run[16], run[17] = 4, step.now, false, false, nil, nil
+  local size = #step.ends.written
+  step.ends.written[size + 1], step.ends.written[size + 2] = id, pack(run)
   if finish.result then
-    size = #runs.results
-    runs.results[size + 1], runs.results[size + 2] = id, pack({ 0, false, finish.result, false, {} })
+    size = #step.ends.results
+    step.ends.results[size + 1], step.ends.results[size + 2] = id, pack({ 0, false, finish.result, false, {} })
   end
   if keep then
-    size = #runs.kept
-    runs.kept[size + 1], runs.kept[size + 2] = instant(now + keep), id
+    size = #step.ends.kept
+    step.ends.kept[size + 1], step.ends.kept[size + 2] = instant(step.now + keep), id
   end
   return true
 end
@@ -333,12 +351,12 @@ local function end_one(finish, row)
     return false
   end
   if row.gate == 1 then
-    runs.begin(row) -- whoever ends a run has begun it, or would not know
+    late.begin(row) -- whoever ends a run has begun it, or would not know
   end
   for _, hold in ipairs(finish.holds or {}) do
     runs.hold_key(hold, row.started_at)
   end
-  local due = finish.outcome == 'retry' and due_at(row, finish) or now
+  local due = finish.outcome == 'retry' and due_at(row, finish) or step.now
   runs.end_run(row, finish.outcome, due, finish.result, finish.error)
   return true
 end
@@ -354,11 +372,11 @@ function runs.finish(finishes)
       end
     end
   end
-  local found, said = read_many('HMGET', prefix .. 'runs', ids), read_many('HMGET', prefix .. 'more', ids)
+  local found, said = read_many('HMGET', step.prefix .. 'runs', ids), read_many('HMGET', step.prefix .. 'more', ids)
   local nobody_waits = not wakes.somebody_is_told()
   for place, finish in ipairs(finishes) do
     local id, run, done = finish.id, found[place], false
-    if rows.held[id] == nil and run then
+    if step.rows[id] == nil and run then
       if nobody_waits and not said[place] and not finish.holds and finish.outcome == 'completed' then
         done = complete_plainly(finish, unpack_one(run))
       end
@@ -366,7 +384,7 @@ function runs.finish(finishes)
         rows.hold_run(id, run, said[place])
       end
     end
-    if not done and not end_one(finish, rows.held[id]) then
+    if not done and not end_one(finish, step.rows[id]) then
       lost[#lost + 1] = id
     end
   end
@@ -377,13 +395,13 @@ end
 function runs.remove(line, row)
   if row.state == 1 then
     lines.leave(line, row)
-    limits.drop_reservations(row.id)
+    reserving.drop_reservations(row.id)
   else
     line.counts[row.state] = line.counts[row.state] - 1
-    runs.not_kept[#runs.not_kept + 1] = row.id
+    step.ends.not_kept[#step.ends.not_kept + 1] = row.id
   end
   if row.unique then
-    local key = prefix .. 'unique' .. SEP .. row.queue
+    local key = step.prefix .. 'unique' .. SEP .. row.queue
     if call('HGET', key, row.unique) == row.id then
       call('HDEL', key, row.unique)
     end
@@ -392,3 +410,5 @@ function runs.remove(line, row)
   runs.unlist(row.queue, row.id)
   wakes.removed(row.id)
 end
+
+return runs

@@ -1,4 +1,18 @@
 -- Everything that decides when a job may start.
+local lanes = require('lanes')
+local limits = require('limits')
+local lines = require('lines')
+local looking = require('looking')
+local meters = require('meters')
+local order = require('order')
+local rate = require('rate')
+local rows = require('rows')
+local step = require('step')
+local call, pack, unpack_one, format, max = redis.call, cmsgpack.pack, cmsgpack.unpack, string.format, math.max
+local waiting_under, over_under = looking.waiting_under, looking.over_under
+local groups_waiting, usage_of = looking.groups_waiting, looking.usage_of
+local goes_first = order.goes_first
+
 local function ahead_of(line, row)
   if rows.seen(row) == 2 then
     return 0
@@ -23,7 +37,7 @@ end
 
 local function is_known(row)
   local anybody = false
-  for _, blob in ipairs(call('HVALS', prefix .. 'workers')) do
+  for _, blob in ipairs(call('HVALS', step.prefix .. 'workers')) do
     local worker = unpack_one(blob)
     for _, queue in ipairs(worker.queues) do
       if queue == row.queue then
@@ -63,7 +77,7 @@ local function dump(meter)
 end
 
 local function work()
-  local row = rows.require(args.id)
+  local row = rows.require(step.args.id)
   local line = lines.get(row.queue)
   local paused, keys, trials = {}, {}, {}
   if line.paused then
@@ -86,8 +100,9 @@ local function work()
     end
   end
   local ahead = row.state == 1 and ahead_of(line, row) or 0
-  local answer = { pack({ now, paused, is_known(row), keys, trials, ahead, groups_waiting(line) }) }
+  local answer = { pack({ step.now, paused, is_known(row), keys, trials, ahead, groups_waiting(line) }) }
   rows.give(row, answer)
   return answer
 end
-step('standing', work, true)
+
+return { work = work, looks = true }

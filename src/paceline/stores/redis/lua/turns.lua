@@ -1,7 +1,19 @@
--- Whose turn it is in a queue, for one claim: ready lanes by the turns of their groups, those of one group by their heads.
--- A lane is filed at the turn that its group had then. Turns only grow, so that is a bound: a lane joins the race when no
--- lane in it goes before its bound, and there the turn of its group decides. So a start files one lane, its own, however
+-- Whose turn it is in a queue, for one claim: ready lanes by the turns of their groups, those of one group by their
+-- heads.
+-- A lane is filed at the turn that its group had then. Turns only grow, so that is a bound: a lane joins the race
+-- when no
+-- lane in it goes before its bound, and there the turn of its group decides. So a start files one lane, its own,
+-- however
 -- many classes the group has lanes in.
+local constants = require('constants')
+local lanes = require('lanes')
+local lines = require('lines')
+local step = require('step')
+local call, from_bytes, sub, floor, ceil = redis.call, struct.unpack, string.sub, math.floor, math.ceil
+local max, min, remove_at = math.max, math.min, table.remove
+local SEP, READY = constants.SEP, constants.READY
+
+local turns = {}
 local TURN, FILED, WHO, CLASS, PRIORITY, ORDER = 1, 2, 3, 4, 5, 6 -- of an entry: who is a group, or its field
 
 local function is_earlier(a, b)
@@ -50,7 +62,7 @@ end
 local function read_on(line, cls, number)
   local ready = cls.ready or { list = {}, complete = false }
   local list, from = ready.list, #ready.list
-  local key = prefix .. 'ready' .. SEP .. line.name .. SEP .. cls.id
+  local key = step.prefix .. 'ready' .. SEP .. line.name .. SEP .. cls.id
   local found = call('ZRANGE', key, from, from + number - 1, 'WITHSCORES')
   for place = 1, #found, 2 do
     local member = found[place]
@@ -62,7 +74,7 @@ end
 
 -- A lane of this class changed in the store: what was read of it holds no more, here and wherever else it is kept.
 function turns.forget(line, cls)
-  cls.ready, line.saved_at = nil, max(now, line.saved_at + 1)
+  cls.ready, line.saved_at = nil, max(step.now, line.saved_at + 1)
 end
 
 -- Whether any lane of a class is ready; only after `lanes.save()`.
@@ -91,7 +103,8 @@ local function join(race, group, entry)
   push(standing, entry, has_earlier_head)
 end
 
--- Those lanes of a class join that were read and whose groups are known; the next one waits at its bound. The last one read
+-- Those lanes of a class join that were read and whose groups are known; the next one waits at its bound. The last
+-- one read
 -- says where the rest begins.
 local function join_read(race, line, cls)
   local list, joined = cls.ready.list, cls.joined
@@ -126,7 +139,7 @@ local function add_fields(cls, fields, most)
 end
 
 local function is_closed(cls)
-  return #cls.shared > 0 and lines.opens_at(cls) > now
+  return #cls.shared > 0 and lines.opens_at(cls) > step.now
 end
 
 -- More lanes of the class whose next one has the lowest bound.
@@ -139,7 +152,7 @@ local function let_more_join(race, line)
     read_on(line, cls, min(2 * #cls.ready.list, 100))
   end
   local fields = {}
-  add_fields(cls, fields, args.slots)
+  add_fields(cls, fields, step.args.slots)
   lanes.load_groups(line, fields)
   join_read(race, line, cls)
 end
@@ -157,7 +170,7 @@ end
 -- The lanes of these classes take turns.
 function turns.begin(line, classes)
   local race, racing, fields = { groups = {}, classes = {} }, {}, {}
-  line.race, line.stride = race, ceil(args.slots / max(#classes, 1)) + 1
+  line.race, line.stride = race, ceil(step.args.slots / max(#classes, 1)) + 1
   for _, cls in ipairs(classes) do
     if cls.waiting > 0 then
       local ready = cls.ready or read_on(line, cls, line.stride)
@@ -165,7 +178,7 @@ function turns.begin(line, classes)
       cls.race, cls.joined = race, 0
       racing[#racing + 1] = cls
       if first and not fields[first[WHO]] then
-        add_fields(cls, fields, 2 * args.slots + 64)
+        add_fields(cls, fields, 2 * step.args.slots + 64)
       end
     end
   end
@@ -191,7 +204,8 @@ local function still_counts(group, entry)
   return not lane or not lane.touched or (lane.entry == entry and lane.state == READY and lane.jobs > 0)
 end
 
--- The ready lane that goes first, out of the race: whoever leaves it ready lets it enter again. Classes whose shared limits
+-- The ready lane that goes first, out of the race: whoever leaves it ready lets it enter again. Classes whose shared
+-- limits
 -- are full are skipped; they stay full for the rest of the claim.
 function turns.next(line)
   local race = line.race
@@ -217,3 +231,5 @@ function turns.next(line)
     end
   end
 end
+
+return turns
