@@ -39,6 +39,7 @@ check: $(VENV)/.installed ## style, types and who imports whom
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.lua
 
 bench: $(BENCH_VENV)/.installed ## speed and exactness beside other systems, and the pictures in docs/ (QUICK=1: less, in 3 minutes)
 	@$(BENCH_VENV)/bin/python -m bench.run $(if $(QUICK),--quick)

@@ -11,7 +11,11 @@ RULES = [
         sql=sql(
             "claim", "parts = paceline.count_start(m, v_taken[i], c.now)", "parts = paceline.count_start(m, 1, c.now)"
         ),
-        lua=lua("choosing", "(keys) do\n    charge(row, pair[1], pair[2],", "(keys) do\n    charge(row, pair[1], 1,"),
+        lua=lua(
+            "start",
+            "(all) do\n      charge(row, meter, rows.cost_under(cost, meter.name), keys)",
+            "(all) do\n      charge(row, meter, 1, keys)",
+        ),
     ),
     Rule(
         "a cost by limit counts there and as one elsewhere",
@@ -33,7 +37,7 @@ RULES = [
         "a job that no longer fits fails at the claim",
         ("test_a_job_that_no_longer_fits_fails_at_the_claim_and_hides_nobody",),
         sql=sql("claim", "where not paceline.fits(k, t.cost) order by t.place", "where false order by t.place"),
-        lua=lua("choosing", "if pair[2] > meters.most(pair[1]) then", "if pair[2] < 0 then"),
+        lua=lua("choosing", "if costs[place] > meters.most(meter) then", "if costs[place] < 0 then"),
     ),
     Rule(
         "a big job keeps the room free until it started",
@@ -49,7 +53,7 @@ RULES = [
         ),
         lua=lua(
             "choosing",
-            "      reserving.reserve(pair[1], row.id, pair[2])\n    end\n  end\n  local own",
+            "      reserving.reserve(meter, row.id, costs[place])\n    end\n  end\n  local own",
             "    end\n  end\n  local own",
         ),
     ),
@@ -71,11 +75,7 @@ RULES = [
         "a big job that something else refuses keeps no room",
         ("test_a_big_job_that_comes_to_be_refused_otherwise_gives_its_room_up",),
         sql=sql("claim", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
-        lua=lua(
-            "choosing",
-            "> step.now and not reserving.lacks_only_room(pair[1], pair[2]) then",
-            "> step.now and false then",
-        ),
+        lua=lua("start", "> step.now and not reserving.lacks_only_room(other, cost) then", "> step.now and false then"),
     ),
     Rule(
         "kept room is kept from permits too",
@@ -101,14 +101,14 @@ RULES = [
         ),
         lua=lua(
             "choosing",
-            "if meter.reserved_by or meters.opens_at(meter, 1) > step.now then",
-            "if meters.opens_at(meter, 1) > step.now then",
+            "if meter.reserved_by or not room.admits_unit(meter) then",
+            "if not room.admits_unit(meter) then",
         ),
     ),
     Rule(
         "a better job that joins a lane that a big one blocks starts at once",
         ("test_a_better_job_starts_before_the_big_one_that_blocks_its_lane",),
-        lua=lua("insert", "or group[6] == 2 or group[9] == 0 then", "or group[9] == 0 then"),
+        lua=lua("lanes", "elseif lane.state == BLOCKED and lanes.head(lane) == row then", "elseif false then"),
         equivalent="a lane is blocked for longer than its group's window only by a big head, for which room is kept; "
         "every claim looks at kept room first, finds another head, gives the room up and files the lane as ready",
     ),

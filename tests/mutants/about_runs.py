@@ -21,7 +21,7 @@ RULES = [
             "    while c.active <> '{}' and cardinality(c.started) < p_slots loop",
             "    perform 1 / 0;\n    while c.active <> '{}' and cardinality(c.started) < p_slots loop",
         ),
-        lua=lua("claim", "  take_turns(asked)\n", ""),
+        lua=lua("claim", "  start.take_turns(asked)\n", ""),
     ),
     # adding
     Rule(
@@ -50,16 +50,14 @@ RULES = [
         lua=lua(
             "lines",
             "  group.size = group.size + 1\n",
-            "  group.size = group.size + (row.due_at > step.now and 0 or 1)\n",
+            "  group.size = group.size + (row.run[DUE_AT] > step.now and 0 or 1)\n",
         ),
     ),
     Rule(
         "a unique key counts until exactly the end of its time",
         ("test_a_key_counts_until_exactly_the_end_of_its_time",),
         sql=sql("insert", "and key = p_key and until <= p_now;", "and key = p_key and until < p_now;"),
-        lua=lua(
-            "rows", "or step.now < row.created_at + row.unique_ttl", "or step.now <= row.created_at + row.unique_ttl"
-        ),
+        lua=lua("rows", "not ttl or step.now < created_at + ttl", "not ttl or step.now <= created_at + ttl"),
     ),
     Rule(
         "a finished job frees its unique key",
@@ -67,8 +65,8 @@ RULES = [
         sql=sql("finish", "    if p_uniqs then\n", "    if false then\n"),
         lua=lua(
             "runs",
-            "  line.counts[final] = line.counts[final] + 1\n  if row.unique then",
-            "  line.counts[final] = line.counts[final] + 1\n  if false then",
+            "  counts[final] = counts[final] + 1\n  if run[UNIQUE] then",
+            "  counts[final] = counts[final] + 1\n  if false then",
         ),
     ),
     Rule(
@@ -77,12 +75,9 @@ RULES = [
         sql=sql("finish", "j.uniq = u.key and j.seq = u.seq where", "j.uniq = u.key where"),
         lua=lua(
             "runs",
-            "    if call('HGET', key, row.unique) == row.id then\n"
-            "      call('HDEL', key, row.unique)\n"
-            "    end\n"
-            "  end\n"
-            "  wakes.finished(row)",
-            "    call('HDEL', key, row.unique)\n  end\n  wakes.finished(row)",
+            "    if call('HGET', key, run[UNIQUE]) == row.id then\n      call('HDEL', key, run[UNIQUE])\n"
+            "    end\n  end\n  wakes.finished(row)",
+            "    call('HDEL', key, run[UNIQUE])\n  end\n  wakes.finished(row)",
         ),
     ),
     Rule(
@@ -91,7 +86,11 @@ RULES = [
             "test_an_id_twice_in_one_bulk_gives_one_job",
             "test_an_id_twice_in_one_bulk_that_joins_others_gives_one_job",
         ),
-        lua=lua("insert", "    if found[place] or seen[id] then\n", "    if found[place] then\n"),
+        lua=lua(
+            "insert",
+            "  local found = step.rows[row.id]\n",
+            "  local found = step.rows[row.id]\n  found = found and not found.is_new and found\n",
+        ),
     ),
     Rule(
         "a delayed job starts exactly when it is due",
@@ -160,7 +159,9 @@ RULES = [
             "            where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;",
             "            where o.seq = n.seq limit 1 for update) as s;",
         ),
-        lua=lua("runs", "if run[1] ~= 3 or run[8] ~= finish.fence or run[10]", "if run[1] ~= 3 or run[10]"),
+        lua=lua(
+            "runs", "row.run[STATE] ~= ACTIVE or row.run[FENCE] ~= finish.fence then", "row.run[STATE] ~= ACTIVE then"
+        ),
     ),
     Rule(
         "whoever lost the lease hands nothing back",
@@ -174,9 +175,7 @@ RULES = [
             "finish", "where seq = v_job.seq and fence = p_fences[i] for update;", "where seq = v_job.seq for update;"
         ),
         lua=lua(
-            "runs",
-            "if not row or row.state ~= 3 or row.fence ~= finish.fence then",
-            "if not row or row.state ~= 3 then",
+            "runs", "row.run[STATE] ~= ACTIVE or row.run[FENCE] ~= finish.fence then", "row.run[STATE] ~= ACTIVE then"
         ),
     ),
     Rule(
@@ -185,14 +184,14 @@ RULES = [
             "test_a_worker_that_lost_a_lease_learns_it_and_takes_nothing_from_the_owner",
             "test_a_stranger_who_has_no_fence_extends_nothing",
         ),
-        lua=lua("extend", "if row.state ~= 3 or row.fence ~= fence then", "if row.state ~= 3 then"),
+        lua=lua("extend", "if row.run[STATE] ~= 3 or row.run[FENCE] ~= fence then", "if row.run[STATE] ~= 3 then"),
     ),
     Rule(
         "a claim whose answer was lost starts nothing again",
         (GIVEN_AGAIN,),
         python=Planted("lost_claim_is_started_again"),
         sql=sql("claim", "if p_claim_id <> '' and v_found.claim_id = p_claim_id then", "if false then"),
-        lua=lua("claim", "if not last or last[1] ~= step.args.claim_id then", "if true then"),
+        lua=lua("claim", "if not last or last[1] ~= claim_id then", "if true then"),
     ),
     Rule(
         "a claim asked again leaves out what was started anew",
@@ -204,7 +203,9 @@ RULES = [
             "and s.fence >= v_found.first_fence order",
         ),
         lua=lua(
-            "claim", "if row and row.state == 3 and row.fence == last[place + 1] then", "if row and row.state == 3 then"
+            "claim",
+            "if row and row.run[STATE] == ACTIVE and row.run[FENCE] == fence then",
+            "if row and row.run[STATE] == ACTIVE then",
         ),
     ),
     Rule(
@@ -253,7 +254,7 @@ RULES = [
         "the third crash fails the job",
         ("test_a_job_that_crashed_three_times_fails", "test_a_job_that_lost_its_worker_three_times_fails"),
         sql=sql("finish", "elsif v_crashes >= 3 and", "elsif v_crashes > 3 and"),
-        lua=lua("runs", "if row.crashes >= MAX_CRASHES then", "if row.crashes > MAX_CRASHES then"),
+        lua=lua("runs", "if row.run[CRASHES] >= MAX_CRASHES then", "if row.run[CRASHES] > MAX_CRASHES then"),
     ),
     Rule(
         "a job whose cancel was asked ends cancelled",
@@ -263,7 +264,7 @@ RULES = [
             "p_outcomes[t.i] = 'completed' and not o.cancel_asked as well",
             "p_outcomes[t.i] = 'completed' as well",
         ),
-        lua=lua("runs", "finish.fence or run[10] or run[15] or run[16]", "finish.fence or run[15] or run[16]"),
+        lua=lua("runs", "  if run[CANCEL_ASKED] then", "  if run[CANCEL_ASKED] and outcome ~= 'completed' then"),
     ),
     Rule(
         "a retry that waits for its limits is due at their latest next start",
@@ -279,21 +280,13 @@ RULES = [
             "v_numbers := array_fill(cardinality(v_ends), array[cardinality(v_meters)]);",
             "v_numbers := array_fill(1, array[cardinality(v_meters)]);",
         ),
-        lua=lua(
-            "runs",
-            "    runs.succeeded(keys, run[6] or 0)\n    runs.free(keys)\n",
-            "    runs.succeeded(keys, run[6] or 0)\n    if #finish.id > 4 then\n      runs.free(keys)\n    end\n",
-        ),
+        lua=lua("runs", "  if keys then\n    runs.free", "  if keys and #row.id > 4 then\n    runs.free"),
     ),
     Rule(
         "a job that is not kept is gone when it ends",
         ("test_a_job_that_is_not_kept_is_gone_when_it_ends",),
         sql=sql("finish", "        delete from paceline.job where seq = any (p_gone);\n", ""),
-        lua=lua(
-            "runs",
-            "  if keep == 0 then\n    step.ends.gone[#step.ends.gone + 1] = id\n",
-            "  if keep == -1 then\n    step.ends.gone[#step.ends.gone + 1] = id\n",
-        ),
+        lua=lua("runs", "if keep == 0 then", "if keep == -1 then"),
     ),
     # asking again and waking up
     Rule(
@@ -303,9 +296,7 @@ RULES = [
             "claim", "    v_answer.again_at := v_ahead.lease_end;\n", "    v_answer.again_at := 4611686018427387904;\n"
         ),
         lua=lua(
-            "choosing",
-            "local at = min(runs.next_lease_end(), step.head.next_expiry)",
-            "local at = step.head.next_expiry",
+            "claim", "local at = min(runs.next_lease_end(), step.head.next_expiry)", "local at = step.head.next_expiry"
         ),
     ),
     Rule(
@@ -319,17 +310,13 @@ RULES = [
             "when not v_found.limited then v_ahead.due_at end) end;",
             "when not v_found.limited then null end) end;",
         ),
-        lua=lua("choosing", "  local at = lines.next_due(line)\n", "  local at = NEVER\n"),
+        lua=lua("claim", "  local at = lines.next_due(line)\n", "  local at = NEVER\n"),
     ),
     Rule(
         "a claim stops at the room of its worker",
         ("test_a_claim_stops_at_the_room_of_the_worker",),
         sql=sql("claim", "c.room := c.room - paceline.cost_under(p_job.cost, p_job.costs, '');", "c.room := c.room;"),
-        lua=lua(
-            "choosing",
-            "step.choosing.room = step.choosing.room - rows.cost_under(row.cost, '')",
-            "step.choosing.room = step.choosing.room + 0",
-        ),
+        lua=lua("start", "this.room = this.room - rows.cost_under(cost, '')", "this.room = this.room + 0"),
     ),
     Rule(
         "a slot that somebody waits for wakes when it is free",
@@ -342,7 +329,7 @@ RULES = [
             "coalesce(bool_or(m.awaited or m.parked <> '{}'), false)",
             "coalesce(bool_or(m.parked <> '{}'), false)",
         ),
-        lua=lua("runs", "  for queue in pairs(meter.awaited) do\n    wakes.queue(queue)\n  end\n", ""),
+        lua=lua("runs", "    for queue in pairs(meter.awaited) do\n      wakes.queue(queue)\n    end\n", ""),
     ),
     Rule(
         "a slot of a group that is freed in another queue wakes",
@@ -355,11 +342,7 @@ RULES = [
     Rule(
         "a job that arrives wakes, also when others wait before it",
         ("test_a_job_that_arrives_wakes", "test_a_job_that_joins_others_wakes"),
-        lua=lua(
-            "insert",
-            "  wakes.queue(line.name)\n  return { pack({ step.now, orders }) }",
-            "  return { pack({ step.now, orders }) }",
-        ),
+        lua=lua("insert", "      wakes.queue(row.run[QUEUE])\n", ""),
     ),
     Rule(
         "a job that comes back wakes",
@@ -367,7 +350,7 @@ RULES = [
         sql=sql("finish", "return v_wakes || ('q' || p_job.queue);", "return v_wakes;"),
         lua=lua(
             "runs",
-            "  lines.arrive(line, row)\n  wakes.queue(row.queue)\nend\n\n-- Take an active",
+            "  lines.arrive(line, row)\n  wakes.queue(row.run[QUEUE])\nend\n\n-- Take an active",
             "  lines.arrive(line, row)\nend\n\n-- Take an active",
         ),
     ),

@@ -12,27 +12,27 @@ RULES = [
         ("test_a_group_pays_a_turn_for_each_job_that_one_claim_starts",),
         python=Edit("limits/turns.py", " + cost * ONE // weight", " + cost // 10 * ONE"),
         sql=sql("turns", " + 65536 * (v_number - 1);", ";"),
-        lua=lua("choosing", "line.virtual_time + weight * ONE, line.filings", "line.virtual_time, line.filings"),
+        lua=lua("start", "line.virtual_time + weight * ONE, line.filings", "line.virtual_time, line.filings"),
     ),
     Rule(
         "a job of cost 10 pays ten turns",
         ("test_a_job_that_costs_more_takes_a_longer_turn",),
         python=Edit("limits/turns.py", "cost * ONE // weight", "ONE // weight"),
         sql=sql("claim", "65536 * case when p_job.costs is null then p_job.cost else 1 end", "65536"),
-        lua=lua("choosing", "type(row.cost) == 'number' and row.cost or 1", "1"),
+        lua=lua("start", "type(cost) == 'number' and cost or 1", "1"),
     ),
     Rule(
         "a job of cost 10 pays ten turns, also when it comes to an idle queue",
         ("test_a_costly_job_that_comes_to_an_idle_queue_takes_a_longer_turn",),
         python=Edit("limits/turns.py", "cost * ONE // weight", "ONE // weight"),
         sql=sql("turns", "and not w.again and not w.big", "and not w.again"),
-        lua=lua("choosing", "type(row.cost) == 'number' and row.cost or 1", "1"),
+        lua=lua("start", "type(cost) == 'number' and cost or 1", "1"),
     ),
     Rule(
         "a cost that is given by limit pays one turn",
         ("test_a_cost_by_limit_takes_a_plain_turn",),
         sql=sql("claim", "then p_job.cost else 1 end;", "then p_job.cost else 9 end;"),
-        lua=lua("choosing", "and row.cost or 1\n", "and row.cost or 9\n"),
+        lua=lua("start", "and cost or 1\n", "and cost or 9\n"),
     ),
     Rule(
         "a group that had nothing waiting joins behind everyone who waits",
@@ -66,9 +66,7 @@ RULES = [
         ("test_a_group_that_was_blocked_has_saved_no_turns", NEVER_TWICE),
         python=Planted("time_spent_blocked_is_credit"),
         sql=sql("turns", "v_turn := v_vt[q] + 65536;", "v_turn := g_turn[g] + 65536;"),
-        lua=lua(
-            "choosing", "line.virtual_time + weight * ONE, line.filings", "group.turn + weight * ONE, line.filings"
-        ),
+        lua=lua("start", "line.virtual_time + weight * ONE, line.filings", "group.turn + weight * ONE, line.filings"),
     ),
     Rule(
         "equal turns go by the order of filing",
@@ -77,7 +75,7 @@ RULES = [
             "test_groups_of_tasks_under_different_limits_start_in_the_order_they_came",
         ),
         sql=sql("turns", "if l_filed[l] < l_filed[v_best] then", "if l_filed[l] > l_filed[v_best] then"),
-        lua=lua("turns", "a[TURN] == b[TURN] and a[FILED] < b[FILED]", "a[TURN] == b[TURN] and a[FILED] > b[FILED]"),
+        lua=lua("turns", "a.turn == b.turn and a.filed < b.filed", "a.turn == b.turn and a.filed > b.filed"),
     ),
     Rule(
         "no lane that is ready is passed over",
@@ -96,9 +94,7 @@ RULES = [
             "test_no_group_starts_twice_while_an_eligible_one_waits_for_its_turn",
         ),
         sql=sql("turns", "            if v_edge_grp is not null then\n", "            if false then\n"),
-        lua=lua(
-            "turns", "elseif waits and not (first and is_earlier(first, waits)) then", "elseif waits and not first then"
-        ),
+        lua=lua("turns", "if waits and not (group and is_earlier(group, waits)) then", "if waits and not group then"),
     ),
     Rule(
         "a group that rests keeps the turns it has paid",
@@ -117,7 +113,7 @@ RULES = [
             "            c.turn := c.turn + 1;\n        end loop;\n        if n > 0 then",
             "        end loop;\n        if n > 0 then",
         ),
-        lua=lua("choosing", "        still[#still + 1] = line\n", "        still[#still + 1] = asked[1]\n"),
+        lua=lua("start", "        still[#still + 1] = line\n", "        still[#still + 1] = asked[1]\n"),
     ),
     Rule(
         "a lower priority number goes first",
@@ -127,7 +123,7 @@ RULES = [
             "            order by u.priority, u.place limit v_number) as w;",
             "            order by u.place limit v_number) as w;",
         ),
-        lua=lua("lanes", "lane.added[#lane.added + 1] = row.priority", "lane.added[#lane.added + 1] = 0"),
+        lua=lua("lanes", "added[#added + 1] = row.head[PRIORITY]", "added[#added + 1] = 0"),
     ),
     Rule(
         "a job that joins others goes by its priority too",
@@ -138,14 +134,16 @@ RULES = [
             "l.waiting = 0 as lowers",
         ),
         lua=lua(
-            "insert", "members[second] = job[6], lanes.place(order, id)", "members[second] = 0, lanes.place(order, id)"
+            "lanes",
+            "added[#added + 1] = row.head[PRIORITY]",
+            "added[#added + 1] = lane.jobs > 1 and 0 or row.head[PRIORITY]",
         ),
     ),
     Rule(
         "the last LIFO job goes first",
         ("test_the_last_lifo_job_goes_first", "test_a_job_that_joins_others_takes_its_own_place"),
         sql=sql("insert", "case when p_lifo then -s.seq else s.seq end, p_attempts", "s.seq, p_attempts"),
-        lua=lua("insert", "job[5] and -step.head.orders or step.head.orders", "step.head.orders"),
+        lua=lua("rows", "lifo and -orders or orders", "orders"),
     ),
     Rule(
         "two lanes of one group go by the priority and order of their heads",
@@ -154,7 +152,7 @@ RULES = [
             "test_a_queue_without_groups_is_first_in_first_out_whatever_limits_its_tasks_meet",
         ),
         sql=sql("turns", "elsif l_filed[l] = l_filed[v_best] and (j_priority", "elsif false and (j_priority"),
-        lua=lua("turns", "and a[ORDER] < b[ORDER])", "and a[ORDER] > b[ORDER])"),
+        lua=lua("turns", "and a.order < b.order)", "and a.order > b.order)"),
     ),
     Rule(
         "a worker gets only tasks that it knows",
@@ -176,7 +174,7 @@ RULES = [
         "a paused queue starts nothing",
         ("test_what_is_paused_does_not_start_until_it_is_resumed",),
         sql=sql("claim", "filter (where not u.paused)", "filter (where u.paused is not null)"),
-        lua=lua("choosing", "  if line.paused then\n    return nil\n  end\n  local plain", "  local plain"),
+        lua=lua("choosing", "  if line.paused then\n    return nil\n  end\n  local this", "  local this"),
     ),
     Rule(
         "a paused task starts nothing, also in an idle queue",

@@ -13,6 +13,9 @@ import msgspec
 from paceline.clock import Micros
 from paceline.job import Backoff
 
+FORMAT = 1
+"""What this release writes, said in the head; one that says nothing is of the release before, which wrote the same."""
+
 
 class Head(msgspec.Struct, array_like=True):
     """The head of a namespace: what every step reads and writes."""
@@ -32,7 +35,7 @@ class Head(msgspec.Struct, array_like=True):
     prune_due: Micros = 0
     is_newborn: bool = False
     born: Micros | bool = False
-    format: int = 1
+    format: int = FORMAT
 
 
 class Body(msgspec.Struct, array_like=True):
@@ -109,8 +112,9 @@ class QueueState(msgspec.Struct, array_like=True):
     filings: int
     counts: Any
     waiting: Any
-    blocked_from: Any
-    saved_at: Any
+    blocked_from: Any = False
+    saved_at: Any = False
+    groups_waiting: Any = False
 
 
 class Permit(msgspec.Struct, array_like=True):
@@ -132,13 +136,17 @@ class Start(msgspec.Struct, array_like=True):
     cost: Any
 
 
+AS_LISTS: tuple[type[msgspec.Struct], ...] = (Meter, Body, Run)
+"""Every start makes and every end reads these: steps keep them as lists, and know the places of fields by their names.
+
+`STATE` is a place in a run, `BODY_TASK` one in a body; where no run has a field of that name, `TASK` says it too.
+"""
 RECORDS: dict[str, type[msgspec.Struct]] = {
     "head": Head,
-    "body": Body,
-    "run": Run,
     "more": More,
     "meter": Meter,
     "queue_state": QueueState,
     "permit": Permit,
     "start": Start,
 }
+"""These are tables with named fields in a step."""

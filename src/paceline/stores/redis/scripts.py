@@ -6,30 +6,35 @@ A server lends its own functions to a library only while one of its steps runs, 
 from __future__ import annotations
 
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 
-from paceline.stores.redis.layout import RECORDS
+from paceline.stores.redis.layout import AS_LISTS, FORMAT, RECORDS
 
 MODULES = tuple(
     """
-    constants records step commands order decoded rate memory kinds meters limits reserving rows lanes turns lines wakes
-    runs permits late choosing manage looking run
+    constants records step commands order decoded kept rate memory kinds meters room holds limits reserving rows groups
+    lanes filing turns lines classes wakes runs permits late choosing start manage looking run
     """.split()  # noqa: SIM905 - a list of words is easier to read and to change
 )
 """In an order in which each finds the constants and functions that it takes from others when it is linked."""
 
 # When memory is full workers must still start, claim and end jobs: that frees it. Only what adds jobs is refused.
-_ANYTIME, _WITH_ROOM = "'allow-oom'", ""
+_ANYTIME, _WITH_ROOM, _READS = "'allow-oom'", "", "'no-writes'"
 _STEPS = """
-    acquire begun claim counts decide_again drop_limit extend find finish finished get give_back hello hold move note
-    obliterate override overrides pause prune queues register release set_limits sleep standing sweep usage wake watch
+    acquire begun claim decide_again drop_limit expire extend finish finished give_back hello hold move note obliterate
+    override pause prune register release set_limits sleep sweep wake watch
 """
-STEPS = dict.fromkeys(_STEPS.split(), _ANYTIME) | {"insert": _WITH_ROOM}
+READS = frozenset(["counts", "find", "get", "overrides", "queues", "standing", "usage"])
+"""Steps that write nothing, whoever asks: they run on a replica too."""
+STEPS = dict.fromkeys(_STEPS.split(), _ANYTIME) | {"insert": _WITH_ROOM} | dict.fromkeys(sorted(READS), _READS)
 """Each step, with the flags of its function; its module has the same name."""
 
+_LENT = "ipairs, pairs, next, type, tonumber, tostring, unpack, error, pcall, setmetatable"
+"""What every module uses of Lua itself: looking for it by its name costs as much as calling it."""
 _LINK = """
 local linked = false
 
@@ -41,7 +46,7 @@ local function link()
   for _, name in ipairs(order) do
     local offered = sources[name](function(wanted)
       return modules[wanted]
-    end)
+    end, LENT)
     for key, value in pairs(offered) do
       modules[name][key] = value
     end
@@ -65,12 +70,23 @@ end
 """
 
 
+RELEASE = 2
+"""Grows with every release whose steps differ, so that a server can tell libraries of neighbours from older ones."""
+_NUMBERED = re.compile(r"paceline_(?:(\d+)_)?[0-9a-f]{12}")
+
+
+def is_outdated(name: str) -> bool:
+    """True for a library of ours that is older than the release before this one; the first ones had no number."""
+    found = _NUMBERED.fullmatch(name)
+    return found is not None and int(found[1] or 1) < RELEASE - 1
+
+
 class Library:
     """The text that a server must know, under a name that no other version has."""
 
     def __init__(self) -> None:
         body = _body()
-        self.name = "paceline_" + hashlib.sha256(body.encode()).hexdigest()[:12]
+        self.name = f"paceline_{RELEASE}_{hashlib.sha256(body.encode()).hexdigest()[:12]}"
         self.text = f"#!lua name={self.name}\nlocal LIBRARY = '{self.name}'\n{body}".encode()
         self._functions: dict[str, bytes] = {}
 
@@ -98,21 +114,33 @@ def module_text(name: str) -> str:
 def _body() -> str:
     names = [*MODULES, *STEPS]
     parts = ["local sources, modules = {}, {}\n", f"local order = {{ {', '.join(map(repr, names))} }}\n"]
-    parts += [f"sources.{name} = function(require)\n{module_text(name)}end\n" for name in names]
-    parts.append(_LINK)
+    parts += [f"sources.{name} = function(require, {_LENT})\n{module_text(name)}end\n" for name in names]
+    parts.append(_LINK.replace("LENT", _LENT))
     parts += [f"register('{name}', {{ {flags} }})\n" for name, flags in STEPS.items()]
     return "".join(parts)
 
 
 def _records() -> str:
-    """For each record a function that makes its text, and one that makes a table with named fields of it."""
-    parts = ["local pack, unpack_one = cmsgpack.pack, cmsgpack.unpack\n", "local records = {}\n"]
+    """Of records that stay lists the places of their fields; of the others what makes their text, and reads it."""
+    parts = ["local pack, unpack_one = cmsgpack.pack, cmsgpack.unpack\n", f"local records = {{ FORMAT = {FORMAT} }}\n"]
+    for record in AS_LISTS:
+        names = [field.encode_name.upper() for field in msgspec.structs.fields(record)]
+        parts += [f"records.{record.__name__.upper()}_{name} = {place}\n" for place, name in enumerate(names, 1)]
+        parts += [f"records.{name} = {place}\n" for place, name in enumerate(names, 1)]
     for name, record in RECORDS.items():
         fields = msgspec.structs.fields(record)
-        # Fields that are None by default are left out where there is nothing to say.
-        given = [f"from.{field.encode_name}" + ("" if field.default is None else " or false") for field in fields]
-        named = [f"{field.encode_name} = list[{place}] or nil" for place, field in enumerate(fields, 1)]
-        parts.append(f"function records.encode_{name}(from)\n  return pack({{ {', '.join(given)} }})\nend\n")
-        parts.append(f"function records.name_{name}(list)\n  return {{ {', '.join(named)} }}\nend\n")
-        parts.append(f"function records.decode_{name}(text)\n  return records.name_{name}(unpack_one(text))\nend\n")
+        names = [field.encode_name for field in fields]
+        # A short record is one without the fields at its end that say nothing by default.
+        short = [f"from.{field.encode_name} or false" for field in fields if field.default is not None]
+        every = [f"from.{field} or false" for field in names]
+        filled = [f"  into.{field} = list[{place}] or nil\n" for place, field in enumerate(names, 1)]
+        named = [f"{field} = list[{place}] or nil" for place, field in enumerate(names, 1)]
+        parts += [
+            f"function records.encode_{name}(from, is_short)\n",
+            f"  if is_short then\n    return pack({{ {', '.join(short)} }})\n  end\n",
+            f"  return pack({{ {', '.join(every)} }})\nend\n",
+            f"function records.fill_{name}(into, list)\n{''.join(filled)}end\n",
+            f"function records.decode_{name}(text)\n  local list = unpack_one(text)\n",
+            f"  return {{ {', '.join(named)} }}\nend\n",
+        ]
     return "".join(parts) + "return records\n"

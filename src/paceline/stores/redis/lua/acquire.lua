@@ -4,6 +4,7 @@ local late = require('late')
 local limits = require('limits')
 local meters = require('meters')
 local permits = require('permits')
+local records = require('records')
 local reserving = require('reserving')
 local runs = require('runs')
 local step = require('step')
@@ -11,6 +12,7 @@ local wakes = require('wakes')
 local pack, max, min = cmsgpack.pack, math.max, math.min
 local NEVER = constants.NEVER
 local refuse = step.refuse
+local GATE, KEYS = records.GATE, records.KEYS
 
 local function meter_for(target)
   local name, group, cost = target[1], target[2], target[3]
@@ -51,9 +53,7 @@ local function refused(keys, till)
   if till >= NEVER then
     for _, pair in ipairs(keys) do
       -- Somebody waits for a slot who has no queue.
-      if not pair[1].awaited[''] then
-        pair[1].awaited[''], pair[1].dirty = true, true
-      end
+      wakes.await(pair[1], '')
     end
     till = runs.next_lease_end()
   end
@@ -79,7 +79,7 @@ local function acquire_late()
     permit = permits.new_permit(step.args.permit, keys, step.args.late)
     permits.take_slots(permit)
   end
-  if permit.gate > 0 or late.open_again(permit) then
+  if permit.run[GATE] or late.open_again(permit) then
     permits.extend_permit(step.args.permit, step.now + step.args.lease)
     return { pack({ true, step.now, 0, true, step.head.charges, step.ends.failed, NEVER }) }
   end
@@ -153,7 +153,7 @@ local function work()
   local old = permits.permit(step.args.permit)
   if old then
     late.abandon(old)
-    runs.free(old.keys)
+    runs.free(old.run[KEYS])
   end
   permits.write_permit(permits.new_permit(step.args.permit, keys, step.now))
   permits.extend_permit(step.args.permit, step.now + step.args.lease)

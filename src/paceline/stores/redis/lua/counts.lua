@@ -12,4 +12,4 @@ local function work()
   return { pack(counts_of(lines.get(step.args.queue))) }
 end
 
-return { work = work, looks = true }
+return { work = work, reads = true }

@@ -1,9 +1,12 @@
 -- Prolong leases and say that the worker lives. A lease is {id, fence}.
 local permits = require('permits')
+local records = require('records')
 local rows = require('rows')
 local runs = require('runs')
 local step = require('step')
 local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
+local STATE, FENCE, CANCEL_ASKED = records.STATE, records.FENCE, records.CANCEL_ASKED
+local LEASE_UNTIL = records.LEASE_UNTIL
 
 local function work()
   local known = call('HGET', step.prefix .. 'workers', step.args.worker)
@@ -21,12 +24,12 @@ local function work()
     local id, fence = held[1], held[2]
     local row = step.rows[id]
     if row then
-      if row.state ~= 3 or row.fence ~= fence then
+      if row.run[STATE] ~= 3 or row.run[FENCE] ~= fence then
         lost[#lost + 1] = id
       else
-        row.lease_until, row.dirty = step.now + step.args.lease, true
-        runs.add_lease(row.lease_until, runs.lease_name(fence, 'j', id))
-        if row.cancel_asked then
+        row.run[LEASE_UNTIL], row.dirty = step.now + step.args.lease, true
+        runs.add_lease(row.run[LEASE_UNTIL], runs.lease_name(fence, 'j', id))
+        if row.run[CANCEL_ASKED] then
           cancel[#cancel + 1] = id
         end
       end

@@ -14,4 +14,4 @@ local function work()
   return answer
 end
 
-return { work = work, looks = true }
+return { work = work, reads = true }

@@ -1,6 +1,6 @@
 -- Let nobody start under these keys for a while.
+local holds = require('holds')
 local limits = require('limits')
-local runs = require('runs')
 local step = require('step')
 
 local function work()
@@ -8,7 +8,7 @@ local function work()
     limits.check_hold(hold)
   end
   for _, hold in ipairs(step.args.holds) do
-    runs.hold_key(hold, nil)
+    holds.hold_key(hold, nil)
   end
   return {}
 end

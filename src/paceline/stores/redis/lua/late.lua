@@ -4,6 +4,7 @@ local lanes = require('lanes')
 local meters = require('meters')
 local permits = require('permits')
 local rate = require('rate')
+local records = require('records')
 local rows = require('rows')
 local runs = require('runs')
 local step = require('step')
@@ -12,8 +13,10 @@ local call, pack, floor, max, min = redis.call, cmsgpack.pack, math.floor, math.
 local OPEN, BEGUN = constants.OPEN, constants.BEGUN
 local SEP, TOTAL, BASE, LOST_AT = constants.SEP, constants.TOTAL, constants.BASE, constants.LOST_AT
 local MADE, FIRST, LAST_AT, FOLDED = constants.MADE, constants.FIRST, constants.LAST_AT, constants.FOLDED
-local entries_of, read_entry, write_entry = rate.entries_of, rate.read_entry, rate.write_entry
+local read_entry, write_entry, drop_entry = rate.read_entry, rate.write_entry, rate.drop_entry
 local first_entry, search_spent = rate.first_entry, rate.search_spent
+local STATE, STARTED_AT, FENCE, KEYS = records.STATE, records.STARTED_AT, records.FENCE, records.KEYS
+local QUEUE, GATE, TASK, GROUP, COST = records.QUEUE, records.GATE, records.TASK, records.GROUP, records.COST
 
 local late = {}
 
@@ -72,8 +75,7 @@ local function take_out(meter, place, part, state, cost, at)
   end
   state[TOTAL] = state[TOTAL] - taken
   if gone > 0 then
-    local entries = entries_of(meter, place)
-    entries.at[last], entries.spent[last], entries.dirty[last] = nil, nil, nil
+    drop_entry(meter, place, last)
     state[MADE] = last
     state[LAST_AT] = last > first and read_entry(meter, place, state, last - 1) or -1
   end
@@ -132,13 +134,14 @@ end
 
 -- Count a start in every window until its handler has begun.
 local function open_up(meter, cost)
-  meter.open, meter.dirty = max(meter.open + cost, 0), true
+  meter.open = max(meter.open + cost, 0)
+  meters.touch(meter)
 end
 
 -- What a start was charged to, but for limits that were dropped since: {meter, cost}.
 local function known_keys(holder)
   local found = {}
-  for _, keys in ipairs({ holder.keys or {}, holder.again }) do
+  for _, keys in ipairs({ holder.run[KEYS] or {}, holder.again }) do
     for place = 1, #keys, 4 do
       local meter = meters.find(keys[place], keys[place + 1] or nil)
       if meter and meter.epoch == keys[place + 2] then
@@ -153,34 +156,34 @@ end
 local function take_out_of_all(holder, keys)
   for _, pair in ipairs(keys) do
     local meter, cost = pair[1], pair[2]
-    if holder.gate == OPEN then
+    if holder.run[GATE] == OPEN then
       open_up(meter, -cost)
     else
       for _, log in ipairs(logs_of(meter)) do
-        take_out(meter, log[1], log[2], meter.states[log[1]], cost, holder.started_at or 0)
+        take_out(meter, log[1], log[2], meter.states[log[1]], cost, holder.run[STARTED_AT] or 0)
       end
-      meter.dirty = true
+      meters.touch(meter)
     end
   end
 end
 
 local function starts_of(row)
-  return step.prefix .. 'starts' .. SEP .. row.queue
+  return step.prefix .. 'starts' .. SEP .. row.run[QUEUE]
 end
 
 -- A start as the log of its queue has it.
 function late.start_record(row, at)
-  return pack({ row.id, at, row.task, row.group or false, row.cost })
+  return pack({ row.id, at, row.head[TASK], row.head[GROUP] or false, row.head[COST] })
 end
 
 -- A start did not happen.
 local function drop_start(row)
   rows.complete(row)
-  call('LREM', starts_of(row), -1, late.start_record(row, row.started_at))
+  call('LREM', starts_of(row), -1, late.start_record(row, row.run[STARTED_AT]))
 end
 
 local function touch(holder)
-  if holder.fence then
+  if holder.run[FENCE] then
     holder.dirty = true
   else
     permits.write_permit(holder)
@@ -213,7 +216,7 @@ function late.open_again(holder)
     open_up(pair[1], pair[2])
     step.head.charges = step.head.charges + 1
   end
-  holder.gate = OPEN
+  holder.run[GATE] = OPEN
   touch(holder)
   return true
 end
@@ -237,7 +240,7 @@ end
 -- Count a start from now on, or from an instant that has passed; said again, it changes nothing.
 function late.begin(holder, at)
   at = at or step.now
-  if holder.gate == BEGUN then
+  if holder.run[GATE] == BEGUN then
     return
   end
   local keys = known_keys(holder)
@@ -248,13 +251,13 @@ function late.begin(holder, at)
     for _, log in ipairs(logs_of(meter)) do
       put_in(meter, log[1], log[2], meter.states[log[1]], cost, at)
     end
-    meter.dirty = true
+    meters.touch(meter)
   end
-  if holder.fence then
+  if holder.run[FENCE] then
     drop_start(holder)
     call('RPUSH', starts_of(holder), late.start_record(holder, at))
   end
-  holder.started_at, holder.gate = at, BEGUN
+  holder.run[STARTED_AT], holder.run[GATE] = at, BEGUN
   touch(holder)
   for _, pair in ipairs(keys) do
     runs.unpark(pair[1])
@@ -264,7 +267,7 @@ end
 
 -- A lease ends and nobody said that its open start began: it counts no more.
 function late.abandon(holder)
-  if holder.gate ~= OPEN then
+  if holder.run[GATE] ~= OPEN then
     return
   end
   local keys = known_keys(holder)
@@ -289,7 +292,7 @@ function late.held(lease)
   local id, fence = lease[1], lease[2]
   local row = step.rows[id]
   if row then
-    return row.state == 3 and row.fence == fence and row or nil
+    return row.run[STATE] == 3 and row.run[FENCE] == fence and row or nil
   end
   return fence == 0 and permits.permit(id) or nil
 end

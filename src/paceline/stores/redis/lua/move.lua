@@ -1,11 +1,13 @@
 -- All or none: every job is checked before the first one moves.
 local constants = require('constants')
 local manage = require('manage')
+local records = require('records')
 local rows = require('rows')
 local step = require('step')
 local SEP = constants.SEP
 local allows, key_holder, move_one = manage.allows, manage.key_holder, manage.move_one
 local refuse = step.refuse
+local QUEUE, UNIQUE = records.QUEUE, records.UNIQUE
 
 local function work()
   local found, seen = {}, {}
@@ -23,7 +25,7 @@ local function work()
   end
   local taken = {}
   for _, row in ipairs(step.args.move == 'retry' and found or {}) do
-    local name = row.unique and row.queue .. SEP .. row.unique
+    local name = row.run[UNIQUE] and row.run[QUEUE] .. SEP .. row.run[UNIQUE]
     local holder = name and (taken[name] or key_holder(row))
     if holder then
       -- Another one has its unique key since, or takes it in the same move: it stays finished.

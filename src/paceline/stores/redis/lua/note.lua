@@ -1,8 +1,10 @@
 -- Progress and log lines from the run that holds the fence.
 -- The end of a log: its last 1000 lines, and of these what fits 64 KiB.
+local records = require('records')
 local rows = require('rows')
 local step = require('step')
 local pack = cmsgpack.pack
+local STATE, FENCE = records.STATE, records.FENCE
 
 local function last_lines(list)
   local first, size = #list + 1, 0
@@ -27,7 +29,7 @@ local function work()
   local lost = {}
   for _, note in ipairs(step.args.notes) do
     local row = rows.find(note.id)
-    if not row or row.state ~= 3 or row.fence ~= note.fence then
+    if not row or row.run[STATE] ~= 3 or row.run[FENCE] ~= note.fence then
       lost[#lost + 1] = note.id
     else
       local more = rows.more(row)

@@ -1,11 +1,12 @@
 -- Remove the queue: jobs, pauses, turns, the log of starts and the counters of limits that cover it alone.
 local constants = require('constants')
-local lanes = require('lanes')
+local filing = require('filing')
 local late = require('late')
 local limits = require('limits')
 local lines = require('lines')
 local manage = require('manage')
 local meters = require('meters')
+local records = require('records')
 local runs = require('runs')
 local step = require('step')
 local wakes = require('wakes')
@@ -13,6 +14,7 @@ local call, pack = redis.call, cmsgpack.pack
 local SEP = constants.SEP
 local stretch = manage.stretch
 local refuse = step.refuse
+local STATE, FENCE, KEYS = records.STATE, records.FENCE, records.KEYS
 
 local function work()
   local line = lines.get(step.args.queue)
@@ -22,15 +24,15 @@ local function work()
   local ids, next_from = stretch(step.args.queue, step.args.from, step.args.most)
   for _, id in ipairs(ids) do
     local row = step.rows[id]
-    if row.state == 3 then
+    if row.run[STATE] == 3 then
       late.abandon(row)
-      runs.free(row.keys or {})
-      runs.end_lease(runs.lease_name(row.fence, 'j', row.id))
+      runs.free(row.run[KEYS] or {})
+      runs.end_lease(runs.lease_name(row.run[FENCE], 'j', row.id))
     end
     runs.remove(line, row)
   end
   if not next_from then
-    lanes.save()
+    filing.save()
     for _, what in ipairs({ 'groups', 'resting', 'starts', 'unique', 'delayed', 'index' }) do
       call('DEL', step.prefix .. what .. SEP .. step.args.queue)
     end

@@ -6,4 +6,4 @@ local function work()
   return { pack(limits.in_order()) }
 end
 
-return { work = work, looks = true }
+return { work = work, reads = true }

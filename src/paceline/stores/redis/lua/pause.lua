@@ -1,4 +1,5 @@
 -- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
+local classes = require('classes')
 local lines = require('lines')
 local step = require('step')
 local wakes = require('wakes')
@@ -10,7 +11,7 @@ local function work()
   end
   if step.args.task then
     line.paused_tasks[step.args.task] = step.args.paused or nil
-    lines.reclassify(line)
+    classes.reclassify(line)
   end
   if not step.args.group and not step.args.task then
     line.paused, line.redefined = step.args.paused, true

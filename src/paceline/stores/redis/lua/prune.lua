@@ -1,9 +1,12 @@
 -- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; a bounded number at once.
 local commands = require('commands')
 local constants = require('constants')
+local groups = require('groups')
 local lanes = require('lanes')
 local lines = require('lines')
+local looking = require('looking')
 local meters = require('meters')
+local records = require('records')
 local rows = require('rows')
 local runs = require('runs')
 local step = require('step')
@@ -12,6 +15,7 @@ local call, pack, unpack_one, format = redis.call, cmsgpack.pack, cmsgpack.unpac
 local min, match_text = math.min, string.match
 local instant = commands.instant
 local SEP = constants.SEP
+local QUEUE = records.QUEUE
 
 local STARTS_KEPT = constants.STARTS_KEPT
 
@@ -87,7 +91,7 @@ local function work()
   for _, id in ipairs(ids) do
     local row = step.rows[id]
     if row then
-      runs.remove(lines.get(row.queue), row)
+      runs.remove(lines.get(row.run[QUEUE]), row)
       removed = removed + 1
     else
       step.ends.not_kept[#step.ends.not_kept + 1] = id
@@ -97,8 +101,9 @@ local function work()
   forget_the_silent(all_lines)
   for _, line in ipairs(all_lines) do
     drop_old_starts(line)
+    line.groups_waiting = looking.groups_waiting(line)
     local resting = call('SMEMBERS', step.prefix .. 'resting' .. SEP .. line.name)
-    lanes.load_groups(line, resting)
+    groups.load(line, resting)
     for _, field in ipairs(resting) do
       lanes.forget_if_idle(line.groups[field])
     end

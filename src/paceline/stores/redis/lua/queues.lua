@@ -22,4 +22,4 @@ local function work()
   return { pack(found) }
 end
 
-return { work = work, looks = true }
+return { work = work, reads = true }

@@ -1,4 +1,5 @@
 -- Lift the hold of a key, or of all keys of a limit; or forget the starts of a key too.
+local holds = require('holds')
 local limits = require('limits')
 local meters = require('meters')
 local step = require('step')
@@ -7,7 +8,7 @@ local function work()
   if step.args.clear then
     local meter = limits.require_key(step.args.name, step.args.group)
     meters.forget_starts(meter)
-    meters.release(meter)
+    holds.release(meter)
     limits.opened(step.args.name, step.args.group)
     return {}
   end
@@ -17,7 +18,7 @@ local function work()
   end
   for _, meter in ipairs(meters.of(step.args.name)) do
     if not step.args.group or meter.group == step.args.group then
-      meters.release(meter)
+      holds.release(meter)
     end
   end
   limits.opened(step.args.name, step.args.group)

@@ -4,7 +4,7 @@ local constants = require('constants')
 local records = require('records')
 local call, unpack_one, floor, sub = redis.call, cmsgpack.unpack, math.floor, string.sub
 local NEVER = constants.NEVER
-local FORMAT = 1 -- what this release writes; a namespace without a number is of the release before, and the same
+local FORMAT = records.FORMAT
 local MINUTE = 60000000
 
 local step = require('step')
@@ -46,8 +46,13 @@ local function encode_head(head)
   return records.encode_head(head)
 end
 
+local UNREADABLE = { latest = 0, longest = 0, next_expiry = NEVER, steps = 0, format = -1 }
+
 local function decode_head(blob)
-  local head = records.decode_head(blob)
+  local is_ours, head = pcall(records.decode_head, blob)
+  if not is_ours or type(head.latest) ~= 'number' then
+    return UNREADABLE
+  end
   head.reserved, head.awaiting, head.format = {}, {}, head.format or FORMAT
   for name, value in pairs(head.rest or {}) do
     head[name] = value

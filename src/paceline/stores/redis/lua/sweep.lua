@@ -1,23 +1,26 @@
 -- One stretch of a queue: move or remove the jobs in one state. Returns how many, and where to go on.
 local lines = require('lines')
 local manage = require('manage')
+local records = require('records')
 local rows = require('rows')
 local runs = require('runs')
 local step = require('step')
 local wakes = require('wakes')
 local pack = cmsgpack.pack
 local key_holder, move_one, stretch = manage.key_holder, manage.move_one, manage.stretch
+local STATE, DUE_AT, FINISHED_AT = records.STATE, records.DUE_AT, records.FINISHED_AT
 
 local function since(row)
-  if row.finished_at then
-    return row.finished_at
+  if row.run[FINISHED_AT] then
+    return row.run[FINISHED_AT]
   end
-  return row.due_at > step.now and row.created_at or row.due_at
+  local _, created_at = rows.order_and_created(row)
+  return row.run[DUE_AT] > step.now and created_at or row.run[DUE_AT]
 end
 
 local function is_wanted(row)
   if step.args.how == 'drain' then
-    return row.state == 1
+    return row.run[STATE] == 1
   end
   return rows.seen(row) == step.args.state and (step.args.how == 'move' or step.now - since(row) > step.args.older_than)
 end

@@ -15,4 +15,4 @@ local function work()
   return { pack(usage_of(meter, 1, waiting_under(step.args.name, step.args.group))) }
 end
 
-return { work = work, looks = true }
+return { work = work, reads = true }

@@ -29,6 +29,14 @@ function wakes.queue(name)
   step.wakes.queues[name] = step.wakes.queues[name] or 1
 end
 
+-- Sleepers of a queue wait for a slot under this key.
+function wakes.await(meter, queue)
+  meter.awaited = meter.awaited or {}
+  if not meter.awaited[queue] then
+    meter.awaited[queue], meter.dirty = true, true
+  end
+end
+
 -- A limit opened or changed: it may cover any queue.
 function wakes.all()
   step.wakes.everybody = true
