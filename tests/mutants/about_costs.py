@@ -108,7 +108,7 @@ RULES = [
     Rule(
         "a better job that joins a lane that a big one blocks starts at once",
         ("test_a_better_job_starts_before_the_big_one_that_blocks_its_lane",),
-        lua=lua("lanes", "elseif lane.state == BLOCKED and lanes.head(lane) == row then", "elseif false then"),
+        lua=lua("groups", "record[FIRST_LANE + LANE_STATE] == BLOCKED or record", "record"),
         equivalent="a lane is blocked for longer than its group's window only by a big head, for which room is kept; "
         "every claim looks at kept room first, finds another head, gives the room up and files the lane as ready",
     ),

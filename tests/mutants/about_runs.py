@@ -86,11 +86,7 @@ RULES = [
             "test_an_id_twice_in_one_bulk_gives_one_job",
             "test_an_id_twice_in_one_bulk_that_joins_others_gives_one_job",
         ),
-        lua=lua(
-            "insert",
-            "  local found = step.rows[row.id]\n",
-            "  local found = step.rows[row.id]\n  found = found and not found.is_new and found\n",
-        ),
+        lua=lua("join", "if found[place] or seen[id] then", "if found[place] then"),
     ),
     Rule(
         "a delayed job starts exactly when it is due",
@@ -159,9 +155,7 @@ RULES = [
             "            where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;",
             "            where o.seq = n.seq limit 1 for update) as s;",
         ),
-        lua=lua(
-            "runs", "row.run[STATE] ~= ACTIVE or row.run[FENCE] ~= finish.fence then", "row.run[STATE] ~= ACTIVE then"
-        ),
+        lua=lua("complete", "run[STATE] ~= ACTIVE or run[FENCE] ~= finish.fence then", "run[STATE] ~= ACTIVE then"),
     ),
     Rule(
         "whoever lost the lease hands nothing back",
@@ -264,7 +258,7 @@ RULES = [
             "p_outcomes[t.i] = 'completed' and not o.cancel_asked as well",
             "p_outcomes[t.i] = 'completed' as well",
         ),
-        lua=lua("runs", "  if run[CANCEL_ASKED] then", "  if run[CANCEL_ASKED] and outcome ~= 'completed' then"),
+        lua=lua("complete", "return not run[CANCEL_ASKED] and not", "return not"),
     ),
     Rule(
         "a retry that waits for its limits is due at their latest next start",
@@ -280,13 +274,13 @@ RULES = [
             "v_numbers := array_fill(cardinality(v_ends), array[cardinality(v_meters)]);",
             "v_numbers := array_fill(1, array[cardinality(v_meters)]);",
         ),
-        lua=lua("runs", "  if keys then\n    runs.free", "  if keys and #row.id > 4 then\n    runs.free"),
+        lua=lua("complete", "  if run[KEYS] then\n    runs.free", "  if run[KEYS] and #id > 4 then\n    runs.free"),
     ),
     Rule(
         "a job that is not kept is gone when it ends",
         ("test_a_job_that_is_not_kept_is_gone_when_it_ends",),
         sql=sql("finish", "        delete from paceline.job where seq = any (p_gone);\n", ""),
-        lua=lua("runs", "if keep == 0 then", "if keep == -1 then"),
+        lua=lua("complete", "  if keep == 0 then\n", "  if keep == -1 then\n"),
     ),
     # asking again and waking up
     Rule(
@@ -342,7 +336,7 @@ RULES = [
     Rule(
         "a job that arrives wakes, also when others wait before it",
         ("test_a_job_that_arrives_wakes", "test_a_job_that_joins_others_wakes"),
-        lua=lua("insert", "      wakes.queue(row.run[QUEUE])\n", ""),
+        lua=lua("join", "  wakes.queue(line.name)\n", ""),
     ),
     Rule(
         "a job that comes back wakes",

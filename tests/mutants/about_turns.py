@@ -134,16 +134,16 @@ RULES = [
             "l.waiting = 0 as lowers",
         ),
         lua=lua(
-            "lanes",
-            "added[#added + 1] = row.head[PRIORITY]",
-            "added[#added + 1] = lane.jobs > 1 and 0 or row.head[PRIORITY]",
+            "join",
+            "members[second] = heads[place][PRIORITY], lanes.place(order, id)",
+            "members[second] = 0, lanes.place(order, id)",
         ),
     ),
     Rule(
         "the last LIFO job goes first",
         ("test_the_last_lifo_job_goes_first", "test_a_job_that_joins_others_takes_its_own_place"),
         sql=sql("insert", "case when p_lifo then -s.seq else s.seq end, p_attempts", "s.seq, p_attempts"),
-        lua=lua("rows", "lifo and -orders or orders", "orders"),
+        lua=lua("join", "lifo and -head.orders or head.orders", "head.orders"),
     ),
     Rule(
         "two lanes of one group go by the priority and order of their heads",

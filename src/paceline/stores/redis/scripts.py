@@ -17,7 +17,7 @@ from paceline.stores.redis.layout import AS_LISTS, FORMAT, RECORDS
 MODULES = tuple(
     """
     constants records step commands order decoded kept rate memory kinds meters room holds limits reserving rows groups
-    lanes filing turns lines classes wakes runs permits late choosing start manage looking run
+    lanes filing turns lines classes wakes join runs complete permits late choosing start manage looking run
     """.split()  # noqa: SIM905 - a list of words is easier to read and to change
 )
 """In an order in which each finds the constants and functions that it takes from others when it is linked."""

@@ -4,7 +4,7 @@
 local commands = require('commands')
 local constants = require('constants')
 local step = require('step')
-local call, unpack_one = redis.call, cmsgpack.unpack
+local call, pack, unpack_one = redis.call, cmsgpack.pack, cmsgpack.unpack
 local read_many = commands.read_many
 local SEP, READY, BLOCKED, PARKED = constants.SEP, constants.READY, constants.BLOCKED, constants.PARKED
 local TURN, FILED, WAITING, SIZE = 1, 2, 3, 4 -- of the record of a group
@@ -164,6 +164,24 @@ function groups.get(line, field)
     line.groups[field] = group
   end
   return group
+end
+-- So many jobs join the only lane of a group, in which others wait already: nothing changes but numbers. A lane that is
+-- blocked may open for a new head. True when they joined.
+function groups.join(line, cls, field, number)
+  local key = step.prefix .. 'groups' .. SEP .. line.name
+  local text = call('HGET', key, field)
+  local record = text and unpack_one(text)
+  if not record or #record ~= SIZE + LANE_SIZE or record[FIRST_LANE] ~= cls.id then
+    return false
+  end
+  if record[FIRST_LANE + LANE_STATE] == BLOCKED or record[FIRST_LANE + LANE_JOBS] == 0 then
+    return false
+  end
+  for _, place in ipairs({ WAITING, SIZE, FIRST_LANE + LANE_JOBS }) do
+    record[place] = record[place] + number
+  end
+  call('HSET', key, field, pack(record))
+  return true
 end
 
 return groups

@@ -4,6 +4,7 @@ local classes = require('classes')
 local commands = require('commands')
 local constants = require('constants')
 local groups = require('groups')
+local join = require('join').join
 local limits = require('limits')
 local lines = require('lines')
 local records = require('records')
@@ -125,7 +126,13 @@ local function work()
   added, by_unique, sizes = {}, {}, {}
   for place, job in ipairs(jobs) do
     ids[place] = job[1]
-    new[place] = rows.read_new(job[1], words[place + 1])
+  end
+  local joined = join(jobs, ids)
+  if joined then
+    return joined
+  end
+  for place, id in ipairs(ids) do
+    new[place] = rows.read_new(id, words[place + 1])
   end
   rows.load(ids)
   load_groups(new)

@@ -29,7 +29,7 @@ local function new_run(due_at, head)
   return { WAITS, 0, 0, 0, due_at, false, false, 0, false, false, 0, false, queue, keep or false, unique or false }
 end
 
-local function read_run(text)
+function rows.read_run(text)
   local run = unpack_one(text)
   if run[GATE] == ON_TIME then
     run[GATE] = false
@@ -48,7 +48,7 @@ end
 
 -- A job that runs, without its body, from what the store has of it.
 function rows.hold_run(id, run, more)
-  local row = new_row(id, read_run(run))
+  local row = new_row(id, run)
   row.has_run = true
   if more then
     set_more(row, more)
@@ -105,7 +105,7 @@ function rows.load(ids)
   for place = 1, has_any and #missing or 0 do
     local id, body = missing[place], bodies[place]
     if body then
-      local row = new_row(id, ran[place] and read_run(ran[place]))
+      local row = new_row(id, ran[place] and rows.read_run(ran[place]))
       set_body(row, body)
       if ran[place] then
         row.has_run = true

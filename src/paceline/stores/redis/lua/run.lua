@@ -1,4 +1,5 @@
 -- How a step runs: do the work, write what changed, and answer; a refusal leaves no trace.
+local complete = require('complete')
 local decoded = require('decoded')
 local filing = require('filing')
 local kept = require('kept')
@@ -22,6 +23,7 @@ local function save_all()
   filing.save()
   lines.save()
   wakes.send()
+  complete.save()
   runs.save()
   step.write_head()
 end

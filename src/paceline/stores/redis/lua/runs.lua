@@ -1,5 +1,6 @@
 -- The ends of runs: free the slots, and decide where the job goes.
 local commands = require('commands')
+local complete = require('complete')
 local constants = require('constants')
 local holds = require('holds')
 local lanes = require('lanes')
@@ -131,10 +132,10 @@ function runs.free(keys, went_well_from)
 end
 
 -- Read the keys of these runs in few commands.
-local function load_meters(found)
+local function load_meters(found, number)
   local by_limit = {}
-  for _, row in ipairs(found) do
-    local keys = row.run[KEYS]
+  for each = 1, number do
+    local keys = found[each] and found[each][KEYS]
     for place = 1, keys and #keys or 0, KEY_SIZE do
       local groups = by_limit[keys[place]]
       if not groups then
@@ -339,15 +340,23 @@ function runs.finish(finishes)
     end
   end
   local ran, said = read_many('HMGET', step.prefix .. 'runs', ids), read_many('HMGET', step.prefix .. 'more', ids)
+  local nobody_waits = not wakes.somebody_is_told()
   for place = 1, #ids do
-    if step.rows[ids[place]] == nil and ran[place] then
-      ending[#ending + 1] = rows.hold_run(ids[place], ran[place], said[place])
+    if ran[place] then
+      ending[place] = rows.read_run(ran[place])
     end
   end
-  load_meters(ending)
+  load_meters(ending, #ids)
+  complete.begin()
   for place = 1, #ids do
-    if not end_one(finishes[place], step.rows[ids[place]]) then
-      lost[#lost + 1] = ids[place]
+    local id, finish, run = ids[place], finishes[place], step.rows[ids[place]] == nil and ending[place]
+    if run and nobody_waits and not said[place] and complete.is_plain(finish, run) then
+      complete.complete(finish, run)
+    else
+      local row = run and rows.hold_run(id, run, said[place]) or step.rows[id]
+      if not end_one(finish, row) then
+        lost[#lost + 1] = id
+      end
     end
   end
   return lost

@@ -111,13 +111,10 @@ local function empty_hands()
   step.meters = {} -- by limit and group
   step.limits, step.written_limits, step.has_all_limits, step.scopes = {}, {}, false, nil
   step.rows, step.deleted_rows = {}, nil
-  step.lines = {}
+  step.lines, step.plain_ends = {}, nil
   step.wakes = { queues = {}, empty = {}, words = {}, everybody = false, somebody_waits = nil }
   step.ends = {
-    gone = {},
     unlisted = {},
-    written = {},
-    results = {},
     ended = {},
     begun = {},
     kept = {},
