@@ -9,7 +9,9 @@ RULES = [
         "a start is charged with its cost",
         ("test_a_cost_counts_for_a_rate",),
         sql=sql(
-            "claim", "parts = paceline.count_start(m, v_taken[i], c.now)", "parts = paceline.count_start(m, 1, c.now)"
+            "start",
+            "order by u.place), p_taken, array_fill(1::bigint",
+            "order by u.place), array_fill(1::bigint, array[cardinality(p_meters)]), array_fill(1::bigint",
         ),
         lua=lua(
             "start",
@@ -36,7 +38,7 @@ RULES = [
     Rule(
         "a job that no longer fits fails at the claim",
         ("test_a_job_that_no_longer_fits_fails_at_the_claim_and_hides_nobody",),
-        sql=sql("claim", "where not paceline.fits(k, t.cost) order by t.place", "where false order by t.place"),
+        sql=sql("consider", "where not paceline.fits(k, t.cost) order by t.place", "where false order by t.place"),
         lua=lua("choosing", "if costs[place] > meters.most(meter) then", "if costs[place] < 0 then"),
     ),
     Rule(
@@ -47,7 +49,7 @@ RULES = [
         ),
         python=Planted("big_job_that_never_reserves"),
         sql=sql(
-            "claim",
+            "reserve",
             "where paceline.opens_at(m, t.cost) > p_now;\n    select coalesce",
             "where false;\n    select coalesce",
         ),
@@ -74,7 +76,7 @@ RULES = [
     Rule(
         "a big job that something else refuses keeps no room",
         ("test_a_big_job_that_comes_to_be_refused_otherwise_gives_its_room_up",),
-        sql=sql("claim", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
+        sql=sql("reserve", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
         lua=lua("start", "> step.now and not reserving.lacks_only_room(other, cost) then", "> step.now and false then"),
     ),
     Rule(
@@ -95,7 +97,7 @@ RULES = [
         "kept room is kept from the other tasks of a group",
         ("test_room_kept_in_one_group_stops_its_other_tasks_but_no_other_group",),
         sql=sql(
-            "claim",
+            "consider",
             "case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then",
             "case when false then",
         ),

@@ -214,7 +214,7 @@ RULES = [
     Rule(
         "an open start is in every window, also when one claim starts many",
         (BEGAN,),
-        sql=sql("turns", "least(v_free, m.parts[b + 2] - m.open);", "least(v_free, m.parts[b + 2]);"),
+        sql=sql("start", "then m.parts[b + 2] - m.open\n", "then m.parts[b + 2]\n"),
     ),
     Rule(
         "late starts that are decided twice are open once",
@@ -224,16 +224,16 @@ RULES = [
     Rule(
         "a run that ends has begun",
         ("test_a_run_that_ends_has_begun[completed]",),
-        sql=sql("finish", "    if v_open is not null then", "    if false then"),
+        sql=sql("finish", "    if v.open and not p_over then\n", "    if false then\n"),
     ),
     Rule(
         "the end of its lease frees an open permit",
         ("test_the_end_of_its_lease_frees_an_open_permit",),
-        sql=sql("claim", "    if p_permit.gate = 1 then", "    if false then"),
+        sql=sql("take_back", "    if p_permit.gate = 1 then", "    if false then"),
     ),
     Rule(
         "every job of a claim has the smallest guard of its own rates",
         ("test_every_job_of_a_claim_has_its_own_guard",),
-        sql=sql("turns", "v_guard := least(v_guard, m_guard[lm[x]]);", "null;"),
+        sql=sql("start", "min(t.m_guard[u.m]) as guard", "max(t.m_guard[u.m]) as guard"),
     ),
 ]

@@ -54,7 +54,7 @@ RULES = [
         "every start is charged",
         ("test_a_rate_starts_its_maximum_and_not_one_more", OPENS),
         python=Planted("start_not_charged"),
-        sql=sql("turns", "p_parts[b + 4] := p_parts[b + 4] + p_number;", "p_parts[b + 4] := p_parts[b + 4];"),
+        sql=sql("start", "p_parts[b + 4] := p_parts[b + 4] + p_cost;", "p_parts[b + 4] := p_parts[b + 4];"),
         lua=lua("rate", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
     ),
     Rule(
@@ -105,7 +105,7 @@ RULES = [
     Rule(
         "a concurrency counts every lease",
         ("test_a_concurrency_starts_its_maximum_and_the_next_when_one_ends",),
-        sql=sql("turns", "in_flight = m.in_flight + n.number, seen_at", "in_flight = m.in_flight + 1, seen_at"),
+        sql=sql("start", "in_flight = m.in_flight + n.starts", "in_flight = m.in_flight + 1"),
         lua=lua(
             "room",
             "local number = meter.slots - meter.in_flight\n",
@@ -118,8 +118,8 @@ RULES = [
         python=Planted("slot_that_leaks_when_a_lease_ends"),
         sql=sql(
             "finish",
-            "if p_lease.meters is not null and paceline.free(",
-            "if p_lease.meters is not null and p_outcome <> 'crashed' and paceline.free(",
+            "if v_meters is not null and paceline.free(",
+            "if v_meters is not null and not p_over and paceline.free(",
         ),
         lua=lua("runs", "  if keys then\n    runs.free", "  if keys and outcome ~= 'crashed' then\n    runs.free"),
     ),
@@ -138,12 +138,8 @@ RULES = [
         lua=lua(
             "acquire",
             "  if step.args.waits then\n    reserve(keys)\n",
-            "  for _, pair in ipairs(keys) do\n"
-            "    if meters.opens_at(pair[1], 1) <= step.now then\n"
-            "      meters.count(pair[1], 1)\n"
-            "    end\n"
-            "  end\n"
-            "  if step.args.waits then\n"
+            "  for _, pair in ipairs(keys) do\n    if meters.opens_at(pair[1], 1) <= step.now then\n"
+            "      meters.count(pair[1], 1)\n    end\n  end\n  if step.args.waits then\n"
             "    reserve(keys)\n",
         ),
     ),
@@ -151,11 +147,10 @@ RULES = [
         "a job that its group refuses is charged nowhere",
         ("test_a_job_whose_group_is_held_is_not_charged_to_shared_limits",),
         sql=sql(
-            "turns",
-            "                c.budget := c.budget - 1;\n                l_state[l] := 9;",
-            "                c.budget := c.budget - 1;\n"
-            "                for x in k_from[k] .. k_to[k] loop m_taken[km[x]] := m_taken[km[x]] + 1; end loop;\n"
-            "                l_state[l] := 9;",
+            "start",
+            "from unnest(p_picks) with ordinality as i (i, n) group by 1, 2) as e",
+            "from generate_series(1, cardinality(t.a_lane)) with ordinality as i (i, n)\n"
+            "                    where t.a_lane[i.i] is not null group by 1, 2) as e",
         ),
         lua=lua(
             "choosing",
@@ -171,11 +166,7 @@ RULES = [
             "test_a_full_task_does_not_hide_the_other_tasks_of_its_group",
         ),
         python=Planted("closed_class_hides_the_others"),
-        sql=sql(
-            "turns",
-            "                continue when v_closed;\n                l := k_head[k];",
-            "                if v_closed then c.active := '{}'; exit turns; end if;\n                l := k_head[k];",
-        ),
+        sql=sql("choose", "where not k.k = any (p_closed)", "where p_closed = '{}'"),
         lua=lua(
             "turns",
             "      lane.popped = entry\n      return lane\n    end\n",
@@ -187,11 +178,9 @@ RULES = [
         "each group has a counter of its own",
         ("test_each_group_has_a_counter_of_its_own", "test_a_full_group_hides_no_other_group_at_any_depth"),
         sql=sql(
-            "turns",
-            "where o.lim = u.lim and o.grp = t.name limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
-            "where o.lim = u.lim and o.grp <> '' limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
+            "choose",
+            "where o.lim = u.lim and o.grp = t.name limit 1)\n                as y on true",
+            "where o.lim = u.lim and o.grp <> '' limit 1)\n                as y on true",
         ),
         lua=lua("lanes", "own[place] = meters.get(name, lane.group.id)", "own[place] = meters.get(name, 'everybody')"),
     ),
@@ -234,9 +223,9 @@ RULES = [
         ("test_a_hold_is_not_wiped_by_room_in_the_window", "test_a_held_limit_starts_nobody_before_its_time"),
         python=Planted("hold_wiped_by_room_in_the_window"),
         sql=sql(
-            "turns",
-            "if m.hold_until > p_now or m.in_flight >= m.slots then return 0; end if;",
-            "if m.in_flight >= m.slots then return 0; end if;",
+            "start",
+            "if m.hold_until > p_now or v_free <= 0 then return 0; end if;",
+            "if v_free <= 0 then return 0; end if;",
         ),
         lua=lua(
             "meters",
@@ -306,7 +295,7 @@ RULES = [
     Rule(
         "a limit that a claim names is charged once",
         ("test_a_named_limit_that_the_job_meets_anyway_is_charged_once",),
-        sql=sql("claim", "if not c.also[i] = any (v_meters) then", "if true then"),
+        sql=sql("choose", "where not e.lim = any (d.shared)) as s on true", "where true) as s on true"),
         lua=lua("choosing", "      met = met or its == meter\n", ""),
     ),
     Rule(
