@@ -40,6 +40,7 @@ check: $(VENV)/.installed ## style, types, SQL and who imports whom
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/sqlfluff lint --disable-progress-bar -q src/paceline/stores/postgres/sql
+	@$(BIN)/python -m tests.lua
 
 bench: $(BENCH_VENV)/.installed ## speed and exactness beside other systems, and the pictures in docs/ (QUICK=1: less, in 3 minutes)
 	@$(BENCH_VENV)/bin/python -m bench.run $(if $(QUICK),--quick)

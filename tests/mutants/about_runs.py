@@ -21,7 +21,7 @@ RULES = [
             "        t := paceline.load_turns(c, v_left * v_wide);",
             "        perform 1 / 0;\n        t := paceline.load_turns(c, v_left * v_wide);",
         ),
-        lua=lua("claim", "  take_turns(asked)\n", ""),
+        lua=lua("claim", "  start.take_turns(asked)\n", ""),
     ),
     # adding
     Rule(
@@ -44,14 +44,16 @@ RULES = [
             "insert", "        + (select count(*) from paceline.delayed where queue = p_queue and grp = p_grp)\n", ""
         ),
         lua=lua(
-            "lines", "  group.size = group.size + 1\n", "  group.size = group.size + (row.due_at > now and 0 or 1)\n"
+            "lines",
+            "  group.size = group.size + 1\n",
+            "  group.size = group.size + (row.run[DUE_AT] > step.now and 0 or 1)\n",
         ),
     ),
     Rule(
         "a unique key counts until exactly the end of its time",
         ("test_a_key_counts_until_exactly_the_end_of_its_time",),
         sql=sql("insert", "and key = p_key and until <= p_now;", "and key = p_key and until < p_now;"),
-        lua=lua("rows", "or now < row.created_at + row.unique_ttl", "or now <= row.created_at + row.unique_ttl"),
+        lua=lua("rows", "not ttl or step.now < created_at + ttl", "not ttl or step.now <= created_at + ttl"),
     ),
     Rule(
         "a finished job frees its unique key",
@@ -59,8 +61,8 @@ RULES = [
         sql=sql("finish", "    if p_uniqs then\n", "    if false then\n"),
         lua=lua(
             "runs",
-            "  line.counts[final] = line.counts[final] + 1\n  if row.unique then",
-            "  line.counts[final] = line.counts[final] + 1\n  if false then",
+            "  counts[final] = counts[final] + 1\n  if run[UNIQUE] then",
+            "  counts[final] = counts[final] + 1\n  if false then",
         ),
     ),
     Rule(
@@ -69,12 +71,9 @@ RULES = [
         sql=sql("finish", "j.uniq = u.key and j.seq = u.seq where", "j.uniq = u.key where"),
         lua=lua(
             "runs",
-            "    if call('HGET', key, row.unique) == row.id then\n"
-            "      call('HDEL', key, row.unique)\n"
-            "    end\n"
-            "  end\n"
-            "  wakes.finished(row)",
-            "    call('HDEL', key, row.unique)\n  end\n  wakes.finished(row)",
+            "    if call('HGET', key, run[UNIQUE]) == row.id then\n"
+            "      call('HDEL', key, run[UNIQUE])\n    end\n  end\n  wakes.finished(row)",
+            "    call('HDEL', key, run[UNIQUE])\n  end\n  wakes.finished(row)",
         ),
     ),
     Rule(
@@ -83,7 +82,7 @@ RULES = [
             "test_an_id_twice_in_one_bulk_gives_one_job",
             "test_an_id_twice_in_one_bulk_that_joins_others_gives_one_job",
         ),
-        lua=lua("insert", "    if found[place] or seen[id] then\n", "    if found[place] then\n"),
+        lua=lua("join", "if found[place] or seen[id] then", "if found[place] then"),
     ),
     Rule(
         "a delayed job starts exactly when it is due",
@@ -93,8 +92,8 @@ RULES = [
         ),
         lua=lua(
             "lines",
-            "delayed_key(line), '-inf', format('%.0f', now), 'LIMIT'",
-            "delayed_key(line), '-inf', format('(%.0f', now), 'LIMIT'",
+            "delayed_key(line), '-inf', format('%.0f', step.now), 'LIMIT'",
+            "delayed_key(line), '-inf', format('(%.0f', step.now), 'LIMIT'",
         ),
     ),
     Rule(
@@ -122,7 +121,9 @@ RULES = [
         python=Planted("lease_taken_back_too_early"),
         sql=sql("claim", "if v_ahead.lease_end <= c.now then", "if v_ahead.lease_end < c.now then"),
         lua=lua(
-            "runs", "'leases', '-inf', format('%.0f', now), 'LIMIT'", "'leases', '-inf', format('(%.0f', now), 'LIMIT'"
+            "runs",
+            "'leases', '-inf', format('%.0f', step.now), 'LIMIT'",
+            "'leases', '-inf', format('(%.0f', step.now), 'LIMIT'",
         ),
     ),
     Rule(
@@ -135,9 +136,9 @@ RULES = [
         ),
         lua=lua(
             "runs",
-            "    if sub(name, 9, 9) == 'j' then\n      local row = rows.held[id]",
-            "    if sub(name, 9, 9) == 'j' and rows.held[id].queue == args.queues[1] then\n"
-            "      local row = rows.held[id]",
+            "    if sub(name, 9, 9) == 'j' then\n      local row = step.rows[id]",
+            "    if sub(name, 9, 9) == 'j' and step.rows[id].queue == step.args.queues[1] then\n"
+            "      local row = step.rows[id]",
         ),
     ),
     Rule(
@@ -149,7 +150,7 @@ RULES = [
             "where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s",
             "where o.seq = n.seq limit 1 for update) as s",
         ),
-        lua=lua("runs", "if run[1] ~= 3 or run[8] ~= finish.fence or run[10]", "if run[1] ~= 3 or run[10]"),
+        lua=lua("complete", "run[STATE] ~= ACTIVE or run[FENCE] ~= finish.fence then", "run[STATE] ~= ACTIVE then"),
     ),
     Rule(
         "whoever lost the lease hands nothing back",
@@ -165,9 +166,7 @@ RULES = [
             "o.seq = n.seq and (o.fence = n.fence or p_outcomes[n.place] <> 'completed') limit 1 for update) as s",
         ),
         lua=lua(
-            "runs",
-            "if not row or row.state ~= 3 or row.fence ~= finish.fence then",
-            "if not row or row.state ~= 3 then",
+            "runs", "row.run[STATE] ~= ACTIVE or row.run[FENCE] ~= finish.fence then", "row.run[STATE] ~= ACTIVE then"
         ),
     ),
     Rule(
@@ -176,14 +175,14 @@ RULES = [
             "test_a_worker_that_lost_a_lease_learns_it_and_takes_nothing_from_the_owner",
             "test_a_stranger_who_has_no_fence_extends_nothing",
         ),
-        lua=lua("extend", "if row.state ~= 3 or row.fence ~= fence then", "if row.state ~= 3 then"),
+        lua=lua("extend", "if row.run[STATE] ~= 3 or row.run[FENCE] ~= fence then", "if row.run[STATE] ~= 3 then"),
     ),
     Rule(
         "a claim whose answer was lost starts nothing again",
         (GIVEN_AGAIN,),
         python=Planted("lost_claim_is_started_again"),
         sql=sql("claim", "if p_claim_id <> '' and c.claim_id = p_claim_id then return", "if false then return"),
-        lua=lua("claim", "if not last or last[1] ~= args.claim_id then", "if true then"),
+        lua=lua("claim", "if not last or last[1] ~= claim_id then", "if true then"),
     ),
     Rule(
         "a claim asked again leaves out what was started anew",
@@ -194,7 +193,9 @@ RULES = [
             "and o.fence >= c.first_fence order",
         ),
         lua=lua(
-            "claim", "if row and row.state == 3 and row.fence == last[place + 1] then", "if row and row.state == 3 then"
+            "claim",
+            "if row and row.run[STATE] == ACTIVE and row.run[FENCE] == fence then",
+            "if row and row.run[STATE] == ACTIVE then",
         ),
     ),
     Rule(
@@ -209,7 +210,7 @@ RULES = [
             "greatest(coalesce(p_now, paceline.clock_us()), q.seen_at),",
             "coalesce(p_now, paceline.clock_us()),",
         ),
-        lua=lua("begin", "  else\n    now = head.latest\n  end", "  end"),
+        lua=lua("step", "step.now = head.latest", "step.now = now"),
     ),
     Rule(
         "many claimers start exactly what a rate allows",
@@ -247,7 +248,7 @@ RULES = [
             "p_outcome = 'crashed' and p_crashes >= 2 then 5",
             "p_outcome = 'crashed' and p_crashes > 2 then 5",
         ),
-        lua=lua("runs", "if row.crashes >= MAX_CRASHES then", "if row.crashes > MAX_CRASHES then"),
+        lua=lua("runs", "if row.run[CRASHES] >= MAX_CRASHES then", "if row.run[CRASHES] > MAX_CRASHES then"),
     ),
     Rule(
         "a job whose cancel was asked ends cancelled",
@@ -257,7 +258,7 @@ RULES = [
             "case when p_cancel_asked or p_outcome = 'cancelled' then 6",
             "case when p_outcome = 'cancelled' then 6",
         ),
-        lua=lua("runs", "finish.fence or run[10] or run[15] or run[16]", "finish.fence or run[15] or run[16]"),
+        lua=lua("complete", "return not run[CANCEL_ASKED] and not", "return not"),
     ),
     Rule(
         "a retry that waits for its limits is due at their latest next start",
@@ -273,28 +274,22 @@ RULES = [
             "v_numbers := array_fill(cardinality(v.ends), array[cardinality(v.same)]);",
             "v_numbers := array_fill(1, array[cardinality(v.same)]);",
         ),
-        lua=lua(
-            "runs",
-            "    runs.succeeded(keys, run[6] or 0)\n    runs.free(keys)\n",
-            "    runs.succeeded(keys, run[6] or 0)\n    if #finish.id > 4 then\n      runs.free(keys)\n    end\n",
-        ),
+        lua=lua("complete", "  if run[KEYS] then\n    runs.free", "  if run[KEYS] and #id > 4 then\n    runs.free"),
     ),
     Rule(
         "a job that is not kept is gone when it ends",
         ("test_a_job_that_is_not_kept_is_gone_when_it_ends",),
         sql=sql("finish", "        delete from paceline.job where seq = any (p_gone);\n", ""),
-        lua=lua(
-            "runs",
-            "  if keep == 0 then\n    runs.gone[#runs.gone + 1] = id\n",
-            "  if keep == -1 then\n    runs.gone[#runs.gone + 1] = id\n",
-        ),
+        lua=lua("complete", "  if keep == 0 then\n", "  if keep == -1 then\n"),
     ),
     # asking again and waking up
     Rule(
         "a refused claim names the end of the lease in its way",
         ("test_only_an_end_opens_a_concurrency_so_the_lease_end_is_the_next_instant",),
         sql=sql("claim", "    c.again_at := v_ahead.lease_end;\n", "    c.again_at := paceline.never();\n"),
-        lua=lua("choosing", "local at = min(runs.next_lease_end(), head.next_expiry)", "local at = head.next_expiry"),
+        lua=lua(
+            "claim", "local at = min(runs.next_lease_end(), step.head.next_expiry)", "local at = step.head.next_expiry"
+        ),
     ),
     Rule(
         "a claim that still has slots names the next delay",
@@ -303,17 +298,13 @@ RULES = [
             "test_the_first_of_several_delays_says_when_to_ask_again",
         ),
         sql=sql("claim", "when not c.limited then c.next_due end);", "when not c.limited then null end);"),
-        lua=lua("choosing", "  local at = lines.next_due(line)\n", "  local at = NEVER\n"),
+        lua=lua("claim", "  local at = lines.next_due(line)\n", "  local at = NEVER\n"),
     ),
     Rule(
         "a claim stops at the room of its worker",
         ("test_a_claim_stops_at_the_room_of_the_worker",),
         sql=sql("choose", "            c.room := c.room - 1;\n", ""),
-        lua=lua(
-            "choosing",
-            "choosing.room = choosing.room - rows.cost_under(row.cost, '')",
-            "choosing.room = choosing.room + 0",
-        ),
+        lua=lua("start", "this.room = this.room - rows.cost_under(cost, '')", "this.room = this.room + 0"),
     ),
     Rule(
         "a slot that somebody waits for wakes when it is free",
@@ -322,7 +313,7 @@ RULES = [
             "test_a_slot_that_a_permit_waits_for_wakes_when_a_job_ends",
         ),
         sql=sql("finish", "bool_or(m.awaited or m.parked <> '{}')", "bool_or(m.parked <> '{}')"),
-        lua=lua("runs", "  for queue in pairs(meter.awaited) do\n    wakes.queue(queue)\n  end\n", ""),
+        lua=lua("runs", "    for queue in pairs(meter.awaited) do\n      wakes.queue(queue)\n    end\n", ""),
     ),
     Rule(
         "a slot of a group that is freed in another queue wakes",
@@ -333,11 +324,7 @@ RULES = [
     Rule(
         "a job that arrives wakes, also when others wait before it",
         ("test_a_job_that_arrives_wakes", "test_a_job_that_joins_others_wakes"),
-        lua=lua(
-            "insert",
-            "  wakes.queue(line.name)\n  return { pack({ now, orders }) }",
-            "  return { pack({ now, orders }) }",
-        ),
+        lua=lua("join", "  wakes.queue(line.name)\n", ""),
     ),
     Rule(
         "a job that comes back wakes",
@@ -349,7 +336,7 @@ RULES = [
         ),
         lua=lua(
             "runs",
-            "  lines.arrive(line, row)\n  wakes.queue(row.queue)\nend\n\n-- Take an active",
+            "  lines.arrive(line, row)\n  wakes.queue(row.run[QUEUE])\nend\n\n-- Take an active",
             "  lines.arrive(line, row)\nend\n\n-- Take an active",
         ),
     ),

@@ -15,27 +15,27 @@ RULES = [
         ),
         python=Edit("limits/turns.py", " + cost * ONE // weight", " + cost // 10 * ONE"),
         sql=sql("start", "+ s.starts::bigint * p_cost * paceline.one() as turn", "+ p_cost * paceline.one() as turn"),
-        lua=lua("choosing", "line.virtual_time + weight * ONE, line.filings", "line.virtual_time, line.filings"),
+        lua=lua("start", "line.virtual_time + weight * ONE, line.filings", "line.virtual_time, line.filings"),
     ),
     Rule(
         "a job of cost 10 pays ten turns",
         ("test_a_job_that_costs_more_takes_a_longer_turn",),
         python=Edit("limits/turns.py", "cost * ONE // weight", "ONE // weight"),
         sql=sql("start", "case when p_job.costs is null then coalesce(p_job.cost, 1) else 1 end", "1"),
-        lua=lua("choosing", "type(row.cost) == 'number' and row.cost or 1", "1"),
+        lua=lua("start", "type(cost) == 'number' and cost or 1", "1"),
     ),
     Rule(
         "a job of cost 10 pays ten turns, also when it comes to an idle queue",
         ("test_a_costly_job_that_comes_to_an_idle_queue_takes_a_longer_turn",),
         python=Edit("limits/turns.py", "cost * ONE // weight", "ONE // weight"),
         sql=sql("idle", "and not w.again and not w.big", "and not w.again"),
-        lua=lua("choosing", "type(row.cost) == 'number' and row.cost or 1", "1"),
+        lua=lua("start", "type(cost) == 'number' and cost or 1", "1"),
     ),
     Rule(
         "a cost that is given by limit pays one turn",
         ("test_a_cost_by_limit_takes_a_plain_turn",),
         sql=sql("start", "coalesce(p_job.cost, 1) else 1 end", "coalesce(p_job.cost, 1) else 9 end"),
-        lua=lua("choosing", "and row.cost or 1\n", "and row.cost or 9\n"),
+        lua=lua("start", "and cost or 1\n", "and cost or 9\n"),
     ),
     Rule(
         "a group that had nothing waiting joins behind everyone who waits",
@@ -69,9 +69,7 @@ RULES = [
         ("test_a_group_that_was_blocked_has_saved_no_turns", NEVER_TWICE),
         python=Planted("time_spent_blocked_is_credit"),
         sql=sql("start", "greatest(t.l_turn[s.l], t.k_time[t.l_k[s.l]]) + s.starts", "t.l_turn[s.l] + s.starts"),
-        lua=lua(
-            "choosing", "line.virtual_time + weight * ONE, line.filings", "group.turn + weight * ONE, line.filings"
-        ),
+        lua=lua("start", "line.virtual_time + weight * ONE, line.filings", "group.turn + weight * ONE, line.filings"),
     ),
     Rule(
         "equal turns go by the order of filing",
@@ -84,7 +82,7 @@ RULES = [
             "order by p.queue, tag, p.k, p.turn, p.filed, p.priority, p.place",
             "order by p.queue, tag, p.k, p.turn, p.filed desc, p.priority, p.place",
         ),
-        lua=lua("turns", "a[TURN] == b[TURN] and a[FILED] < b[FILED]", "a[TURN] == b[TURN] and a[FILED] > b[FILED]"),
+        lua=lua("turns", "a.turn == b.turn and a.filed < b.filed", "a.turn == b.turn and a.filed > b.filed"),
     ),
     Rule(
         "no lane that is ready is passed over",
@@ -95,9 +93,7 @@ RULES = [
             "paceline.marked(v_queue_state, p_classes[i], p_turns[i] + 10 * paceline.one(), p_filed[i]);",
         ),
         lua=lua(
-            "turns",
-            "if not lane or not lane.touched then",
-            "if (not lane or not lane.touched) and joined < 2 then",
+            "turns", "if not lane or not lane.touched then", "if (not lane or not lane.touched) and joined < 2 then"
         ),
     ),
     Rule(
@@ -111,9 +107,7 @@ RULES = [
             "            more := l is null;\n            exit pass when more;",
             "            continue when l is null;",
         ),
-        lua=lua(
-            "turns", "elseif waits and not (first and is_earlier(first, waits)) then", "elseif waits and not first then"
-        ),
+        lua=lua("turns", "if waits and not (group and is_earlier(group, waits)) then", "if waits and not group then"),
     ),
     Rule(
         "a group that rests keeps the turns it has paid",
@@ -132,13 +126,13 @@ RULES = [
         "queues of one claim take turns",
         ("test_several_queues_take_turns_in_one_claim",),
         sql=sql("choose", "where u.place > c.last), v_active[1]);", "where false), v_active[1]);"),
-        lua=lua("choosing", "        still[#still + 1] = line\n", "        still[#still + 1] = asked[1]\n"),
+        lua=lua("start", "        still[#still + 1] = line\n", "        still[#still + 1] = asked[1]\n"),
     ),
     Rule(
         "a lower priority number goes first",
         ("test_a_lower_priority_number_goes_first", "test_priority_beats_lifo"),
         sql=sql("choose", "order by j.priority, j.place rows", "order by j.place rows"),
-        lua=lua("lanes", "lane.added[#lane.added + 1] = row.priority", "lane.added[#lane.added + 1] = 0"),
+        lua=lua("lanes", "added[#added + 1] = row.head[PRIORITY]", "added[#added + 1] = 0"),
     ),
     Rule(
         "a job that joins others goes by its priority too",
@@ -147,14 +141,16 @@ RULES = [
             "fold", "if f.waiting[i] > 0 and (f.priorities[i], f.places[i]) >=", "if f.waiting[i] > 0 and (0, 0) <>"
         ),
         lua=lua(
-            "insert", "members[second] = job[6], lanes.place(order, id)", "members[second] = 0, lanes.place(order, id)"
+            "join",
+            "members[second] = heads[place][PRIORITY], lanes.place(order, id)",
+            "members[second] = 0, lanes.place(order, id)",
         ),
     ),
     Rule(
         "the last LIFO job goes first",
         ("test_the_last_lifo_job_goes_first", "test_a_job_that_joins_others_takes_its_own_place"),
         sql=sql("insert", "case when e.lifo then -p_seqs[e.n] else p_seqs[e.n] end", "p_seqs[e.n]"),
-        lua=lua("insert", "job[5] and -head.orders or head.orders", "head.orders"),
+        lua=lua("join", "lifo and -head.orders or head.orders", "head.orders"),
     ),
     Rule(
         "two lanes of one group go by the priority and order of their heads",
@@ -167,7 +163,7 @@ RULES = [
             "over (partition by j.grp\n            order by j.priority, j.place rows",
             "over (partition by j.grp\n            order by j.l desc, j.priority, j.place rows",
         ),
-        lua=lua("turns", "and a[ORDER] < b[ORDER])", "and a[ORDER] > b[ORDER])"),
+        lua=lua("turns", "and a.order < b.order)", "and a.order > b.order)"),
     ),
     Rule(
         "a worker gets only tasks that it knows",
@@ -189,7 +185,7 @@ RULES = [
         "a paused queue starts nothing",
         ("test_what_is_paused_does_not_start_until_it_is_resumed",),
         sql=sql("claim", "filter (where not u.paused)", "filter (where u.paused is not null)"),
-        lua=lua("choosing", "  if line.paused then\n    return nil\n  end\n  local plain", "  local plain"),
+        lua=lua("choosing", "  if line.paused then\n    return nil\n  end\n  local this", "  local this"),
     ),
     Rule(
         "a paused task starts nothing, also in an idle queue",
