@@ -34,11 +34,13 @@ soak: $(VENV)/.installed ## new random histories and programs on every store (SE
 mutants: $(VENV)/.installed ## plant bugs in Python, SQL and Lua and see each caught (ENGINE=lua: there only); writes docs/internals/mutants.md
 	@$(BIN)/python -m tests.mutants $(if $(ENGINE),--engine $(ENGINE))
 
-check: $(VENV)/.installed ## style, types and who imports whom
+check: $(VENV)/.installed ## style, types, SQL and who imports whom
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy src
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/sqlfluff lint --disable-progress-bar -q src/paceline/stores/postgres/sql
+	@$(BIN)/python -m tests.lua
 
 bench: $(BENCH_VENV)/.installed ## speed and exactness beside other systems, and the pictures in docs/ (QUICK=1: less, in 3 minutes)
 	@$(BENCH_VENV)/bin/python -m bench.run $(if $(QUICK),--quick)

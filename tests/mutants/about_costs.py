@@ -9,9 +9,15 @@ RULES = [
         "a start is charged with its cost",
         ("test_a_cost_counts_for_a_rate",),
         sql=sql(
-            "claim", "parts = paceline.count_start(m, v_taken[i], c.now)", "parts = paceline.count_start(m, 1, c.now)"
+            "start",
+            "order by u.place), p_taken, array_fill(1::bigint",
+            "order by u.place), array_fill(1::bigint, array[cardinality(p_meters)]), array_fill(1::bigint",
         ),
-        lua=lua("choosing", "(keys) do\n    charge(row, pair[1], pair[2],", "(keys) do\n    charge(row, pair[1], 1,"),
+        lua=lua(
+            "start",
+            "(all) do\n      charge(row, meter, rows.cost_under(cost, meter.name), keys)",
+            "(all) do\n      charge(row, meter, 1, keys)",
+        ),
     ),
     Rule(
         "a cost by limit counts there and as one elsewhere",
@@ -32,8 +38,8 @@ RULES = [
     Rule(
         "a job that no longer fits fails at the claim",
         ("test_a_job_that_no_longer_fits_fails_at_the_claim_and_hides_nobody",),
-        sql=sql("claim", "where not paceline.fits(k, t.cost) order by t.place", "where false order by t.place"),
-        lua=lua("choosing", "if pair[2] > meters.most(pair[1]) then", "if pair[2] < 0 then"),
+        sql=sql("consider", "where not paceline.fits(k, t.cost) order by t.place", "where false order by t.place"),
+        lua=lua("choosing", "if costs[place] > meters.most(meter) then", "if costs[place] < 0 then"),
     ),
     Rule(
         "a big job keeps the room free until it started",
@@ -43,13 +49,13 @@ RULES = [
         ),
         python=Planted("big_job_that_never_reserves"),
         sql=sql(
-            "claim",
+            "reserve",
             "where paceline.opens_at(m, t.cost) > p_now;\n    select coalesce",
             "where false;\n    select coalesce",
         ),
         lua=lua(
             "choosing",
-            "      meters.reserve(pair[1], row.id, pair[2])\n    end\n  end\n  local own",
+            "      reserving.reserve(meter, row.id, costs[place])\n    end\n  end\n  local own",
             "    end\n  end\n  local own",
         ),
     ),
@@ -61,13 +67,17 @@ RULES = [
             "reserved_deadline = p_now + paceline.longest_rate(m.parts)",
             "reserved_deadline = p_now + 3 * paceline.longest_rate(m.parts)",
         ),
-        lua=lua("reserving", "meter.reserved_deadline = now + window", "meter.reserved_deadline = now + 3 * window"),
+        lua=lua(
+            "reserving",
+            "meter.reserved_deadline = step.now + window",
+            "meter.reserved_deadline = step.now + 3 * window",
+        ),
     ),
     Rule(
         "a big job that something else refuses keeps no room",
         ("test_a_big_job_that_comes_to_be_refused_otherwise_gives_its_room_up",),
-        sql=sql("claim", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
-        lua=lua("choosing", "> now and not meters.lacks_only_room(pair[1], pair[2]) then", "> now and false then"),
+        sql=sql("reserve", "and not paceline.lacks_only_room(m, t.cost, p_now));", "and false);"),
+        lua=lua("start", "> step.now and not reserving.lacks_only_room(other, cost) then", "> step.now and false then"),
     ),
     Rule(
         "kept room is kept from permits too",
@@ -77,26 +87,30 @@ RULES = [
             "if m.reserved_by is not null and (m.reserved_by <> p_permit",
             "if false and (m.reserved_by <> p_permit",
         ),
-        lua=lua("acquire", "if meter.reserved_by and meter.reserved_by ~= args.permit and now <", "if false and now <"),
+        lua=lua(
+            "acquire",
+            "if meter.reserved_by and meter.reserved_by ~= step.args.permit and step.now <",
+            "if false and step.now <",
+        ),
     ),
     Rule(
         "kept room is kept from the other tasks of a group",
         ("test_room_kept_in_one_group_stops_its_other_tasks_but_no_other_group",),
         sql=sql(
-            "claim",
+            "consider",
             "case when c.reserved and k.reserved_by is not null and k.reserved_by <> p_job.id then",
             "case when false then",
         ),
         lua=lua(
             "choosing",
-            "if meter.reserved_by or meters.opens_at(meter, 1) > now then",
-            "if meters.opens_at(meter, 1) > now then",
+            "if meter.reserved_by or not room.admits_unit(meter) then",
+            "if not room.admits_unit(meter) then",
         ),
     ),
     Rule(
         "a better job that joins a lane that a big one blocks starts at once",
         ("test_a_better_job_starts_before_the_big_one_that_blocks_its_lane",),
-        lua=lua("insert", "or group[6] == 2 or group[9] == 0 then", "or group[9] == 0 then"),
+        lua=lua("groups", "record[FIRST_LANE + LANE_STATE] == BLOCKED or record", "record"),
         equivalent="a lane is blocked for longer than its group's window only by a big head, for which room is kept; "
         "every claim looks at kept room first, finds another head, gives the room up and files the lane as ready",
     ),

@@ -38,7 +38,7 @@ RULES = [
         python=limits("admission", "return max([self.hold_until, *windows]) <= now", "return self.hold_until <= now"),
         sql=sql("gate", "i, p_cost + m.open) > p_now)\n$$;", "i, p_cost + m.open) > p_now and false)\n$$;"),
         lua=lua(
-            "late", "meter.states[place], cost + meter.open) > now then", "meter.states[place], cost) > NEVER then"
+            "late", "meter.states[place], cost + meter.open) > step.now then", "meter.states[place], cost) > NEVER then"
         ),
     ),
     Rule(
@@ -88,7 +88,7 @@ RULES = [
         (OPEN,),
         python=limits("admission", "(self.open if isinstance(part, Rate) else 0)", "0"),
         sql=sql("kinds", "case when m.parts[i * 8 + 1] = 1 then m.open else 0 end;", "0;"),
-        lua=lua("meters", " + (part[1] == 'rate' and meter.open or 0)", ""),
+        lua=lua("looking", " + (part[1] == 'rate' and meter.open or 0)", ""),
     ),
     Rule(
         "a start that began counts from there",
@@ -109,14 +109,14 @@ RULES = [
         ("test_an_answer_that_was_lost_can_be_asked_for_again",),
         python=steps("begun", "    if holder.gate == BEGUN:\n        return\n", ""),
         sql=sql("begun", "filter (where t.gate <> 2),", "filter (where t.gate is not null),", 2),
-        lua=lua("late", "  if holder.gate == BEGUN then\n    return\n  end\n  local keys", "  local keys"),
+        lua=lua("late", "  if holder.run[GATE] == BEGUN then\n    return\n  end\n  local keys", "  local keys"),
     ),
     Rule(
         "a start counts from when it began, not from when that is said",
         ("test_a_start_counts_from_when_it_began_however_late_that_is_said",),
         python=steps("begun", "now - each.ago,", "now,"),
         sql=sql("begun", "p_now - coalesce(t.ago, 0), s.started_at", "p_now, s.started_at", 2),
-        lua=lua("begun", "now - lease[3],", "now,"),
+        lua=lua("begun", "step.now - lease[3],", "step.now,"),
     ),
     Rule(
         "a start that began before others counts before them",
@@ -134,7 +134,7 @@ RULES = [
         (BEGAN,),
         python=steps("begun", "        state.queue(holder.job.queue).move_start(holder, at)\n", "        pass\n"),
         sql=sql("begun", "        perform paceline.move_starts(p_seqs, v_begins);\n", ""),
-        lua=lua("late", "    call('RPUSH', starts_of(holder), runs.start_record(holder, at))\n", ""),
+        lua=lua("late", "    call('RPUSH', starts_of(holder), late.start_record(holder, at))\n", ""),
     ),
     Rule(
         "a start that did not happen is not in the log of starts",
@@ -148,7 +148,9 @@ RULES = [
         ("test_the_end_of_a_lease_frees_its_own_open_start_only",),
         python=steps("begun", "        take_out(holder, known_keys(state, holder))\n", "        pass\n"),
         sql=sql("gate", "    perform paceline.open_up(p_meters, p_taken, -1);\n", ""),
-        lua=lua("late", "  if holder.gate ~= OPEN then\n    return\n  end\n", "  if true then\n    return\n  end\n"),
+        lua=lua(
+            "late", "  if holder.run[GATE] ~= OPEN then\n    return\n  end\n", "  if true then\n    return\n  end\n"
+        ),
     ),
     Rule(
         "whoever waits for an open start is served once it began",
@@ -212,7 +214,7 @@ RULES = [
     Rule(
         "an open start is in every window, also when one claim starts many",
         (BEGAN,),
-        sql=sql("turns", "least(v_free, m.parts[b + 2] - m.open);", "least(v_free, m.parts[b + 2]);"),
+        sql=sql("start", "then m.parts[b + 2] - m.open\n", "then m.parts[b + 2]\n"),
     ),
     Rule(
         "late starts that are decided twice are open once",
@@ -222,16 +224,16 @@ RULES = [
     Rule(
         "a run that ends has begun",
         ("test_a_run_that_ends_has_begun[completed]",),
-        sql=sql("finish", "    if v_open is not null then", "    if false then"),
+        sql=sql("finish", "    if v.open and not p_over then\n", "    if false then\n"),
     ),
     Rule(
         "the end of its lease frees an open permit",
         ("test_the_end_of_its_lease_frees_an_open_permit",),
-        sql=sql("claim", "    if p_permit.gate = 1 then", "    if false then"),
+        sql=sql("take_back", "    if p_permit.gate = 1 then", "    if false then"),
     ),
     Rule(
         "every job of a claim has the smallest guard of its own rates",
         ("test_every_job_of_a_claim_has_its_own_guard",),
-        sql=sql("turns", "v_guard := least(v_guard, m_guard[lm[x]]);", "null;"),
+        sql=sql("start", "min(t.m_guard[u.m]) as guard", "max(t.m_guard[u.m]) as guard"),
     ),
 ]

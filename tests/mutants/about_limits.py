@@ -17,9 +17,9 @@ RULES = [
             "and s.at < p_now / p_parts[b + 3] * p_parts[b + 3] order by s.at desc",
         ),
         lua=lua(
-            "kinds",
-            "return (read_entry(meter, place, state, index)) + part[3]",
-            "return (floor(read_entry(meter, place, state, index) / part[3]) + 1) * part[3]",
+            "rate",
+            "return (rate.read_entry(meter, place, state, index)) + part[3]",
+            "return (floor(rate.read_entry(meter, place, state, index) / part[3]) + 1) * part[3]",
         ),
     ),
     Rule(
@@ -27,14 +27,14 @@ RULES = [
         (OPENS,),
         python=Planted("window_one_microsecond_short"),
         sql=sql("kinds", "return v_at + p_parts[b + 3];", "return v_at + p_parts[b + 3] - 1;"),
-        lua=lua("kinds", "index)) + part[3]", "index)) + part[3] - 1"),
+        lua=lua("rate", "index)) + part[3]", "index)) + part[3] - 1"),
     ),
     Rule(
         "a rate opens no microsecond after its window is over",
         (OPENS,),
         python=Planted("window_one_microsecond_long"),
         sql=sql("kinds", "return v_at + p_parts[b + 3];", "return v_at + p_parts[b + 3] + 1;"),
-        lua=lua("kinds", "index)) + part[3]", "index)) + part[3] + 1"),
+        lua=lua("rate", "index)) + part[3]", "index)) + part[3] + 1"),
     ),
     Rule(
         "what has left the window is free for a claim of many",
@@ -54,8 +54,8 @@ RULES = [
         "every start is charged",
         ("test_a_rate_starts_its_maximum_and_not_one_more", OPENS),
         python=Planted("start_not_charged"),
-        sql=sql("turns", "p_parts[b + 4] := p_parts[b + 4] + p_number;", "p_parts[b + 4] := p_parts[b + 4];"),
-        lua=lua("kinds", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
+        sql=sql("start", "p_parts[b + 4] := p_parts[b + 4] + p_cost;", "p_parts[b + 4] := p_parts[b + 4];"),
+        lua=lua("rate", "state[TOTAL] = state[TOTAL] + cost", "state[TOTAL] = state[TOTAL]"),
     ),
     Rule(
         "the end of a job gives nothing back to a rate",
@@ -68,8 +68,9 @@ RULES = [
         ),
         lua=lua(
             "runs",
-            "      meter.in_flight = meter.in_flight - 1\n",
-            "      meters.clear(meter)\n      meter.in_flight = meter.in_flight - 1\n",
+            "      meter.in_flight, meter.dirty, meter.room = meter.in_flight - 1, true, nil\n",
+            "      meters.forget_starts(meter)\n"
+            "      meter.in_flight, meter.dirty, meter.room = meter.in_flight - 1, true, nil\n",
         ),
     ),
     Rule(
@@ -104,11 +105,11 @@ RULES = [
     Rule(
         "a concurrency counts every lease",
         ("test_a_concurrency_starts_its_maximum_and_the_next_when_one_ends",),
-        sql=sql("turns", "in_flight = m.in_flight + n.number, seen_at", "in_flight = m.in_flight + 1, seen_at"),
+        sql=sql("start", "in_flight = m.in_flight + n.starts", "in_flight = m.in_flight + 1"),
         lua=lua(
-            "meters",
-            "meter.in_flight >= meter.slots then\n    return NEVER",
-            "meter.in_flight > meter.slots then\n    return NEVER",
+            "room",
+            "local number = meter.slots - meter.in_flight\n",
+            "local number = meter.slots - meter.in_flight + 1\n",
         ),
     ),
     Rule(
@@ -117,14 +118,10 @@ RULES = [
         python=Planted("slot_that_leaks_when_a_lease_ends"),
         sql=sql(
             "finish",
-            "if p_lease.meters is not null and paceline.free(",
-            "if p_lease.meters is not null and p_outcome <> 'crashed' and paceline.free(",
+            "if v_meters is not null and paceline.free(",
+            "if v_meters is not null and not p_over and paceline.free(",
         ),
-        lua=lua(
-            "runs",
-            "  runs.free(keys)\n  runs.end_lease(runs.lease_name(row.fence",
-            "  if outcome ~= 'crashed' then runs.free(keys) end\n  runs.end_lease(runs.lease_name(row.fence",
-        ),
+        lua=lua("runs", "  if keys then\n    runs.free", "  if keys and outcome ~= 'crashed' then\n    runs.free"),
     ),
     Rule(
         "a start is charged to all its limits or to none",
@@ -140,13 +137,9 @@ RULES = [
         ),
         lua=lua(
             "acquire",
-            "  if args.waits then\n    reserve(keys)\n",
-            "  for _, pair in ipairs(keys) do\n"
-            "    if meters.opens_at(pair[1], 1) <= now then\n"
-            "      meters.count(pair[1], 1)\n"
-            "    end\n"
-            "  end\n"
-            "  if args.waits then\n"
+            "  if step.args.waits then\n    reserve(keys)\n",
+            "  for _, pair in ipairs(keys) do\n    if meters.opens_at(pair[1], 1) <= step.now then\n"
+            "      meters.count(pair[1], 1)\n    end\n  end\n  if step.args.waits then\n"
             "    reserve(keys)\n",
         ),
     ),
@@ -154,16 +147,16 @@ RULES = [
         "a job that its group refuses is charged nowhere",
         ("test_a_job_whose_group_is_held_is_not_charged_to_shared_limits",),
         sql=sql(
-            "turns",
-            "                c.budget := c.budget - 1;\n                l_state[l] := 9;",
-            "                c.budget := c.budget - 1;\n"
-            "                for x in k_from[k] .. k_to[k] loop m_taken[km[x]] := m_taken[km[x]] + 1; end loop;\n"
-            "                l_state[l] := 9;",
+            "start",
+            "from unnest(p_picks) with ordinality as i (i, n) group by 1, 2) as e",
+            "from generate_series(1, cardinality(t.a_lane)) with ordinality as i (i, n)\n"
+            "                    where t.a_lane[i.i] is not null group by 1, 2) as e",
         ),
         lua=lua(
             "choosing",
-            "    -- Its group may start nothing at all now, whatever it costs and whoever asks.\n",
-            "    for _, meter in ipairs(lines.shared(lane.cls)) do\n      meters.count(meter, 1)\n    end\n",
+            "    this.budget = this.budget - 1\n    lanes.file_until(lane, till)\n",
+            "    for _, meter in ipairs(all) do\n      meters.count(meter, 1)\n    end\n"
+            "    this.budget = this.budget - 1\n    lanes.file_until(lane, till)\n",
         ),
     ),
     Rule(
@@ -173,47 +166,34 @@ RULES = [
             "test_a_full_task_does_not_hide_the_other_tasks_of_its_group",
         ),
         python=Planted("closed_class_hides_the_others"),
-        sql=sql(
-            "turns",
-            "                continue when v_closed;\n                l := k_head[k];",
-            "                if v_closed then c.active := '{}'; exit turns; end if;\n                l := k_head[k];",
-        ),
+        sql=sql("choose", "where not k.k = any (p_closed)", "where p_closed = '{}'"),
         lua=lua(
             "turns",
-            "        return lanes.find(group, entry[CLASS])\n      end\n",
-            "        return lanes.find(group, entry[CLASS])\n      else\n        return nil\n      end\n",
+            "      lane.popped = entry\n      return lane\n    end\n",
+            "      lane.popped = entry\n      return lane\n    else\n      group.standing = {}\n"
+            "      return nil\n    end\n",
         ),
     ),
     Rule(
         "each group has a counter of its own",
         ("test_each_group_has_a_counter_of_its_own", "test_a_full_group_hides_no_other_group_at_any_depth"),
         sql=sql(
-            "turns",
-            "where o.lim = u.lim and o.grp = t.name limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
-            "where o.lim = u.lim and o.grp <> '' limit 1) as y\n"
-            "                    cross join lateral (select * from paceline.meter o where o.id = y.id",
+            "choose",
+            "where o.lim = u.lim and o.grp = t.name limit 1)\n                as y on true",
+            "where o.lim = u.lim and o.grp <> '' limit 1)\n                as y on true",
         ),
-        lua=lua(
-            "lanes",
-            "lane.own[place] = meters.get(name, lane.group.id)",
-            "lane.own[place] = meters.get(name, 'everybody')",
-        ),
+        lua=lua("lanes", "own[place] = meters.get(name, lane.group.id)", "own[place] = meters.get(name, 'everybody')"),
     ),
     Rule(
         "a limit per group never applies to jobs without a group",
         ("test_a_limit_per_group_never_applies_to_jobs_without_a_group",),
-        lua=lua("lanes", "    lane.own = {}\n    if lane.group.id then", "    lane.own = {}\n    if true then"),
+        lua=lua("lanes", "    own = {}\n    if lane.group.id then", "    own = {}\n    if true then"),
     ),
     Rule(
         "a blocked group opens exactly when its key does",
         ("test_each_group_has_a_counter_of_its_own",),
         sql=sql("claim", "o.until > n.open_from and o.until <= p_now", "o.until > n.open_from and o.until < p_now"),
-        lua=lua(
-            "lanes",
-            "in_class('blocked', line, cls), '-inf', format('%.0f', now), 'LIMIT'",
-            "in_class('blocked', line, cls), '-inf', format('(%.0f', now), 'LIMIT'",
-        ),
+        lua=lua("filing", "local until_now = format('%.0f', step.now)", "local until_now = format('(%.0f', step.now)"),
     ),
     Rule(
         "a group at its concurrency goes on when one of its jobs ends, in whatever queue",
@@ -235,9 +215,7 @@ RULES = [
         python=Planted("hold_that_shrinks"),
         sql=sql("meters", "hold_until = greatest(hold_until, v_until)", "hold_until = v_until"),
         lua=lua(
-            "meters",
-            "  if at > meter.hold_until then\n    meter.hold_until,",
-            "  if at > 0 then\n    meter.hold_until,",
+            "holds", "  if at > meter.hold_until then\n    meter.hold_until,", "  if at > 0 then\n    meter.hold_until,"
         ),
     ),
     Rule(
@@ -245,9 +223,9 @@ RULES = [
         ("test_a_hold_is_not_wiped_by_room_in_the_window", "test_a_held_limit_starts_nobody_before_its_time"),
         python=Planted("hold_wiped_by_room_in_the_window"),
         sql=sql(
-            "turns",
-            "if m.hold_until > p_now or m.in_flight >= m.slots then return 0; end if;",
-            "if m.in_flight >= m.slots then return 0; end if;",
+            "start",
+            "if m.hold_until > p_now or v_free <= 0 then return 0; end if;",
+            "if v_free <= 0 then return 0; end if;",
         ),
         lua=lua(
             "meters",
@@ -259,7 +237,7 @@ RULES = [
         "each refusal in a row holds twice as long",
         ("test_each_refusal_in_a_row_holds_twice_as_long_up_to_ten_minutes",),
         sql=sql("meters", "^ (least(p_refusals, 400) - 1)", "^ least(p_refusals, 400)"),
-        lua=lua("meters", "backoff.multiplier ^ (meter.refusals - 1)", "backoff.multiplier ^ meter.refusals"),
+        lua=lua("holds", "backoff.multiplier ^ (meter.refusals - 1)", "backoff.multiplier ^ meter.refusals"),
     ),
     Rule(
         "a success starts the refusals over only if its job started after the hold",
@@ -267,7 +245,7 @@ RULES = [
         python=Edit("limits/admission.py", "if started_at > self.held_at:", "if started_at >= self.held_at:"),
         sql=sql("finish", "> m.held_at then 0 else m.refusals end", ">= m.held_at then 0 else m.refusals end"),
         lua=lua(
-            "meters",
+            "holds",
             "meter.refusals > 0 and started_at > meter.held_at then",
             "meter.refusals > 0 and started_at >= meter.held_at then",
         ),
@@ -277,7 +255,7 @@ RULES = [
         ("test_jobs_that_started_at_the_instant_of_the_hold_are_refused_once",),
         python=Edit("limits/admission.py", "started_at <= self.held_at", "started_at < self.held_at"),
         sql=sql("meters", "p_started_at <= m.held_at then return", "p_started_at < m.held_at then return"),
-        lua=lua("meters", "started_at <= meter.held_at then", "started_at < meter.held_at then"),
+        lua=lua("holds", "started_at <= meter.held_at then", "started_at < meter.held_at then"),
     ),
     # numbers that change
     Rule(
@@ -312,13 +290,13 @@ RULES = [
         "the operator's numbers end exactly at their time",
         ("test_the_operators_numbers_end_exactly_at_their_time",),
         sql=sql("claim", "select s.next_expiry <= coalesce(p_now", "select s.next_expiry < coalesce(p_now"),
-        lua=lua("limits", "  if now < head.next_expiry then", "  if now <= head.next_expiry then"),
+        lua=lua("limits", "  if step.now < step.head.next_expiry then", "  if step.now <= step.head.next_expiry then"),
     ),
     Rule(
         "a limit that a claim names is charged once",
         ("test_a_named_limit_that_the_job_meets_anyway_is_charged_once",),
-        sql=sql("claim", "if not c.also[i] = any (v_meters) then", "if true then"),
-        lua=lua("choosing", "      met = met or pair[1] == meter\n", ""),
+        sql=sql("choose", "where not e.lim = any (d.shared)) as s on true", "where true) as s on true"),
+        lua=lua("choosing", "      met = met or its == meter\n", ""),
     ),
     Rule(
         "pruning forgets no start that still counts",
@@ -328,6 +306,6 @@ RULES = [
             "m.parts[i * 8 + 7] >= 0 and m.parts[i * 8 + 7] + m.parts[i * 8 + 3] > p_now",
             "m.parts[i * 8 + 7] < 0",
         ),
-        lua=lua("kinds", "return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0", "return 0"),
+        lua=lua("rate", "return state[LAST_AT] >= 0 and state[LAST_AT] + part[3] or 0", "return 0"),
     ),
 ]

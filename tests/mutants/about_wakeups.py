@@ -171,8 +171,8 @@ RULES = [
         sqlite=beside("sqlite/listening", "            self._listen_again()\n", "            pass\n"),
         sql=beside(
             "postgres/listening",
-            "        connection.execute(f'listen \"{self._schema}.ears\"')\n",
-            "        if not self._lost:\n            connection.execute(f'listen \"{self._schema}.ears\"')\n",
+            "        connection.execute(f'listen \"{self._names.tables}.wakeups\"')\n",
+            "        if not self._lost:\n            connection.execute(f'listen \"{self._names.tables}.wakeups\"')\n",
         ),
         lua=beside(
             "redis/listeners",

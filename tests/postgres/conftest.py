@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from paceline.stores.postgres.store import PostgresStore
 
 from ..servers.fresh import database, server, wipe_text
 from ..servers.postgres import Server
+from .releases import make_next_release, wipe
 
 
 @pytest.fixture
@@ -59,3 +61,16 @@ def own_server() -> Iterator[Server]:
     """A server that a test may stop and start, in whatever way: what was committed is there again."""
     with Server({"synchronous_commit": "on"}) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def next_release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a release that changed nothing but a function."""
+    return make_next_release(tmp_path_factory.mktemp("next"))
+
+
+@pytest.fixture
+def schema(sql: psycopg.Connection[Any]) -> Iterator[str]:
+    """A schema that does not exist yet; it and its functions are gone afterwards."""
+    yield "shared"
+    wipe(sql, "shared")

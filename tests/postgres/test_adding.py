@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from paceline.errors import GroupFull, StoreError, StoreUnavailable
 from paceline.job import Backoff, NewJob
 from paceline.stores.interface import Ask
-from paceline.stores.postgres.texts import ADD, ADD_ONE, INSERT
+from paceline.stores.postgres.texts import ADD_ONE, INSERT
 
 
 def count_statements(store: Any, monkeypatch: Any) -> list[str]:
@@ -21,7 +21,7 @@ def count_statements(store: Any, monkeypatch: Any) -> list[str]:
     rows = store.calls.rows
 
     async def counted(query: str, *values: Any, **how: Any) -> list[tuple[Any, ...]]:
-        if query in (ADD, ADD_ONE, INSERT):
+        if query in (ADD_ONE, INSERT):
             sent.append(query)
         found: list[tuple[Any, ...]] = await rows(query, *values, **how)
         return found
@@ -48,7 +48,7 @@ async def test_one_after_the_other_is_a_statement_each(store, monkeypatch):
     for n in range(5):
         await store.insert([NewJob(f"{n}", "line", "work", fresh=n < 3)])
 
-    assert sent == [ADD_ONE] * 3 + [ADD] * 2
+    assert sent == [ADD_ONE] * 3 + [INSERT] * 2
 
 
 async def test_an_id_that_may_be_there_already_is_one_statement_too(store, monkeypatch):
@@ -57,7 +57,7 @@ async def test_an_id_that_may_be_there_already_is_one_statement_too(store, monke
     first, second = [await store.insert([NewJob("a", "line", "work", fresh=False)]) for _ in range(2)]
 
     assert [first[0].existed, second[0].existed] == [False, True]
-    assert sent == [ADD] * 2
+    assert sent == [INSERT] * 2
 
 
 async def test_options_and_groups_of_jobs_that_go_together_stay_their_own(store):
@@ -114,7 +114,7 @@ async def test_a_job_that_cannot_be_stored_fails_alone(store, monkeypatch):
     rows = store.calls.rows
 
     async def refuse(query: str, *values: Any, **how: Any) -> Any:
-        if query in (ADD, ADD_ONE) and "bad" in str(values[2]):
+        if query in (ADD_ONE, INSERT) and "bad" in str(values[2]):
             raise StoreError("the server does not like it")
         return await rows(query, *values, **how)
 

@@ -19,6 +19,8 @@ from paceline.limits import Limit
 from paceline.stores.interface import Ask
 from paceline.stores.postgres.store import PostgresStore
 
+from ..servers.fresh import NAMES
+
 HOUR = 3_600_000_000
 GATE = 4711
 """The number of the lock that whoever has taken in everything waits for."""
@@ -34,23 +36,20 @@ WRONG = """
 def wrapped(sql: psycopg.Connection[Any], types: str, name: str, names: str, body: str) -> Iterator[None]:
     """A function of the schema does more than it does."""
     sql.execute(f"alter function paceline.{name}({types}) rename to {name}_itself")
-    sql.execute(
-        f"create function paceline.{name}({names}) returns void language plpgsql as $$ begin {body} end $$".replace(
-            "GATE", f"perform pg_advisory_xact_lock_shared({GATE});"
-        )
-    )
+    body = body.replace("GATE", f"perform pg_advisory_xact_lock_shared({GATE});").replace("OURS", NAMES.functions)
+    sql.execute(f"create function paceline.{name}({names}) returns void language plpgsql as $$ begin {body} end $$")
     try:
         yield
     finally:
         sql.execute(f"drop function paceline.{name}({types})")
-        sql.execute(f"alter function paceline.{name}_itself({types}) rename to {name}")
+        sql.execute(f"alter function {NAMES.functions}.{name}_itself({types}) rename to {name}")
 
 
 @pytest.fixture
 def gate(sql: psycopg.Connection[Any], url: str) -> Iterator[psycopg.Connection[Any]]:
     """Whoever takes in what came stands still right after, for as long as this connection holds the gate."""
     with (
-        wrapped(sql, "int", "fold", "p_queue int", "perform paceline.fold_itself(p_queue); GATE"),
+        wrapped(sql, "int", "fold", "p_queue int", "perform OURS.fold_itself(p_queue); GATE"),
         psycopg.connect(url, autocommit=True) as holder,
     ):
         yield holder
@@ -59,7 +58,7 @@ def gate(sql: psycopg.Connection[Any], url: str) -> Iterator[psycopg.Connection[
 @pytest.fixture
 def gate_of_lanes(sql: psycopg.Connection[Any], url: str) -> Iterator[psycopg.Connection[Any]]:
     """The same for whoever is about to move the jobs of a task to other lanes: everything was taken in just before."""
-    names, body = "a int, b text, c int, d int", "GATE perform paceline.move_task_itself(a, b, c, d);"
+    names, body = "a int, b text, c int, d int", "GATE perform OURS.move_task_itself(a, b, c, d);"
     with (
         wrapped(sql, "int, text, int, int", "move_task", names, body),
         psycopg.connect(url, autocommit=True) as holder,

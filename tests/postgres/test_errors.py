@@ -119,13 +119,13 @@ async def test_an_older_schema_is_refused_where_nobody_may_migrate(sql, url):
 async def test_functions_that_are_gone_are_no_riddle(sql, url):
     store = PostgresStore(url, schema="broken")
     await store.insert([NewJob("a", "line", "work")])
-    sql.execute("drop function broken.next_lease_end")
+    sql.execute(f"drop function {store.names.functions}.next_lease_end")
 
     with pytest.raises(SchemaMismatch, match="paceline migrate"):
         await store.claim(ask())
 
     await store.close()
-    sql.execute("drop schema broken cascade")
+    sql.execute(f"drop schema broken cascade; drop schema {store.names.functions} cascade")
 
 
 # the command

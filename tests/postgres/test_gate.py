@@ -15,7 +15,7 @@ from paceline.job import NewJob
 from paceline.limits import Limit, Rate
 from paceline.stores.interface import Ask, Begun, Lease, Target
 from paceline.stores.postgres.calls import Sending
-from paceline.stores.postgres.schema import text_of
+from paceline.stores.postgres.names import step_text
 from paceline.stores.postgres.texts import CLAIM, WARM_UP
 
 GUARDED = Limit("mail", Rate(100, per="1s"))
@@ -178,7 +178,7 @@ async def test_keys_that_an_earlier_schema_made_have_their_guards(store, sql):
         (json.dumps(kind), parts),
     )
 
-    sql.execute(text_of("0004_gate", "paceline"))
+    sql.execute(step_text("0004_gate", "paceline"))
 
     found = sql.execute("select guard, parts from paceline.meter").fetchone()
     parts[15] = 30_000

@@ -24,7 +24,7 @@ LIMITS = [Limit("service", WIDE, tasks=["work"]), Limit("tenant", WIDE, by="grou
 BINDING = [Limit("tenant", Rate(1, per="20ms") & Concurrency(1), by="group")]
 
 DEFINITIONS = """select pg_get_functiondef(p.oid) from pg_proc p
-where p.pronamespace = 'forwards'::regnamespace and p.prosrc like '%version desc limit 1%'"""
+where p.pronamespace = to_regnamespace(%s) and p.prosrc like '%%version desc limit 1%%'"""
 
 
 class Line:
@@ -78,13 +78,13 @@ async def test_a_claim_touches_no_more_pages_the_longer_somebody_holds_a_transac
 async def test_rows_that_are_looked_for_from_the_oldest_on_are_noticed(url, sql):
     mutant = PostgresStore(url, schema="forwards")
     await mutant.open()
-    for (text,) in sql.execute(DEFINITIONS).fetchall():
+    for (text,) in sql.execute(DEFINITIONS, (mutant.names.functions,)).fetchall():
         sql.execute(text.replace("version desc limit 1", "version limit 1"))
 
     first, last = await before_and_after(mutant, sql, [])
 
     await mutant.close()
-    sql.execute("drop schema forwards cascade")
+    sql.execute(f"drop schema forwards cascade; drop schema {mutant.names.functions} cascade")
     assert last > 2 * first
 
 

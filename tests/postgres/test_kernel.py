@@ -19,8 +19,8 @@ COSTS = (1, 2, 3, 5)
 
 WALK = """create or replace function pg_temp.walk(p_meter bigint, p_nows bigint[], p_costs bigint[], p_kinds jsonb[],
     p_late bigint[], p_open bigint[])
-returns table (opens bigint[], used bigint, allowed bigint, admits bigint, only_time boolean, only_room boolean,
-    forgettable boolean, late boolean)
+returns table (opens bigint[], used bigint, allowed bigint, admits bigint, few bigint, only_time boolean,
+    only_room boolean, forgettable boolean, late boolean)
 language plpgsql as $$
 declare
     m paceline.meter;
@@ -30,7 +30,8 @@ begin
         select * into m from paceline.meter where id = p_meter;
         opens := array(select paceline.opens_at(m, c) from unnest('{1,2,3,5}'::bigint[]) as c);
         select u.used, u.allowed into used, allowed from paceline.used_and_allowed(m, p_nows[i], m.in_flight) as u;
-        admits := paceline.admits(m, p_nows[i]);
+        admits := paceline.admits(m, p_nows[i], 1000000);
+        few := least(paceline.admits(m, p_nows[i], 2), 2);
         only_time := paceline.lacks_only_time(m, 2, p_nows[i]);
         only_room := paceline.lacks_only_room(m, 2, p_nows[i]);
         forgettable := paceline.forgettable(m, p_nows[i]);
@@ -109,7 +110,7 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
     for row, now, cost, kind, late_at, opens_up in zip(said, nows, costs, kinds, moved, opened, strict=True):
         if kind is not None:
             meter.change(kind)
-        opens, used, allowed, admits, only_time, only_room, forgettable, late = row
+        opens, used, allowed, admits, few, only_time, only_room, forgettable, late = row
         assert opens == [meter.opens_at(each) for each in COSTS]
         expected = meter.used_and_allowed(now)
         if expected[1] is None or used <= allowed:
@@ -121,6 +122,7 @@ def test_a_key_in_the_database_and_one_in_python_say_the_same(seed: int) -> None
         if admits is not None:
             assert (admits > 0) == (meter.opens_at(1) <= now)
             assert admits == admitted(meter, now)
+            assert few == min(admits, 2)
         assert late == meter.admits_late(2, now)
         if late_at is not None:
             meter.take_out(2, late_at)

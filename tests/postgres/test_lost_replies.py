@@ -92,7 +92,7 @@ def completed(jobs) -> list[Finish]:
 
 async def test_a_claim_whose_answer_is_lost_gives_the_same_jobs_and_charges_them_once(store, wire):
     first = (await store.claim(ask("one"))).jobs
-    wire.cut = b"paceline.claim"
+    wire.cut = b".claim_jobs("
 
     second = await store.claim(ask("two"), completed(first))
 
@@ -106,7 +106,7 @@ async def test_a_claim_whose_answer_is_lost_gives_the_same_jobs_and_charges_them
 
 async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     jobs = (await store.claim(ask("one"))).jobs
-    wire.cut = b"paceline.finish"
+    wire.cut = b".finish("
 
     with pytest.raises(StoreUnavailable):
         await store.finish(completed(jobs))
@@ -122,8 +122,8 @@ async def test_a_finish_whose_answer_is_lost_happened_once(store, wire):
     ("word", "options"),
     [
         (b"with came as", {"fresh": True}),
-        (b"paceline.add_jobs", {}),
-        (b"paceline.insert_jobs", {"unique": "key"}),
+        (b".insert_jobs(", {}),
+        (b".insert_jobs(", {"unique": "key"}),
     ],
 )
 async def test_an_insert_whose_answer_is_lost_adds_the_job_once(store, wire, word, options):
@@ -143,7 +143,7 @@ async def test_a_worker_runs_every_job_once_however_many_answers_are_lost(store,
     async def handler(job: Job[None]) -> None:
         ran.append(job.id)
         if len(ran) % 5 == 0:
-            wire.cut = b"paceline.claim" if len(ran) % 10 else b"paceline.finish"
+            wire.cut = b".claim_jobs(" if len(ran) % 10 else b".finish("
 
     await queue.add_many(("work", None, {"job_id": f"more-{number}"}) for number in range(40))
     async with asyncio.timeout(30):

@@ -20,7 +20,7 @@ from paceline.stores.postgres.store import PostgresStore
 
 from ..servers.postgres import Server
 
-CHANNEL = 'listen "paceline.ears"'
+CHANNEL = 'listen "paceline.wakeups"'
 WITHIN = 20.0
 
 
@@ -171,7 +171,7 @@ async def test_strange_notifications_are_ignored(store, adder, sql):
         await until(lambda: asleep(sql) == [True])
         (space,) = sql.execute("select id from paceline.space").fetchone() or (0,)
         for payload in ("", "hello", "1", "1\n", "\n\n\n", f"{space}\nx\nqline", f"{space}\n0", f"{space}\n0\n\nq\n?"):
-            sql.execute("select pg_notify('paceline.ears', %s)", [payload])
+            sql.execute("select pg_notify('paceline.wakeups', %s)", [payload])
         await soundly()
         await adder.insert(jobs("last", 1))
         began = time.monotonic()

@@ -49,7 +49,7 @@ async def test_a_claim_that_nobody_reads_holds_no_lock(store, url, monkeypatch):
 
     with contextlib.closing(psycopg.connect(url, autocommit=True)) as stalled:
         # Sent, and never read.
-        text = re.sub(r"\$(\d+)", r"%(\1)s", CLAIM)
+        text = re.sub(r"\$(\d+)", r"%(\1)s", store.calls.text(CLAIM))
         # It ends no runs: all that is packed is empty.
         values = {str(n): [] if isinstance(value, Packed) else value for n, value in enumerate(asked[0], 1)}
         stalled.pgconn.send_query(psycopg.ClientCursor(stalled).mogrify(text, values).encode())

@@ -40,9 +40,9 @@ async def test_the_clock_of_a_store_is_never_ahead_of_the_server(store, sql):
 
 async def test_time_stands_still_rather_than_go_back(store, sql):
     await store.insert([NewJob("a", "line", "work"), NewJob("b", "line", "work")])
-    sql.execute("update paceline.line set seen_at = paceline.clock_us() + 3600000000")
+    sql.execute("update paceline.queue_state set seen_at = paceline.clock_us() + 3600000000")
 
     claim = await store.claim(Ask(queues=("line",), slots=1, worker="w", lease=1_000_000))
 
-    (seen,) = sql.execute("select seen_at from paceline.line").fetchone()
+    (seen,) = sql.execute("select seen_at from paceline.queue_state").fetchone()
     assert claim.now == claim.jobs[0].started_at == seen

@@ -14,9 +14,12 @@ import psycopg
 from paceline.stores import open_store
 from paceline.stores.interface import Store
 from paceline.stores.postgres import schema
+from paceline.stores.postgres.names import Names
 
 from .postgres import Server
 from .reused import reusing
+
+NAMES = Names("paceline")
 
 
 @cache
@@ -40,12 +43,19 @@ class Lent:
         return f"postgresql://{user}@/{database or self.database}?host={self.folder}"
 
 
+class Translating(psycopg.Connection[Any]):
+    """Tests write `paceline.NAME` as the store does, wherever a function lives."""
+
+    def execute(self, query: Any, *values: Any, **options: Any) -> psycopg.Cursor[Any]:
+        return super().execute(NAMES.text(query) if isinstance(query, str) else query, *values, **options)
+
+
 @cache
 def database() -> psycopg.Connection[Any]:
     """A connection to the database with our schema in it, made once."""
-    connection = psycopg.connect(server().url(), autocommit=True)
+    connection = Translating.connect(server().url(), autocommit=True)
     atexit.register(connection.close)
-    found = connection.execute("select to_regclass('paceline.version')").fetchone()
+    found = connection.execute("select to_regnamespace(%s)", (NAMES.functions,)).fetchone()
     if found == (None,):  # a test that opened a store on this server may have made it
         connection.execute(schema.script("paceline"))
     return connection
@@ -55,7 +65,7 @@ def database() -> psycopg.Connection[Any]:
 def wipe_text() -> str:
     tables = database().execute(
         "select c.relname from pg_class c where c.relnamespace = 'paceline'::regnamespace and c.relkind = 'r' "
-        "and c.relname <> 'version'"
+        "and c.relname not in ('version', 'installed')"
     )
     deletes = "; ".join(f"delete from paceline.{name}" for (name,) in tables.fetchall())
     names = ("fence", "job_seq", "lane_id", "filing")

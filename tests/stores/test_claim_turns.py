@@ -162,6 +162,20 @@ async def test_a_group_pays_a_turn_for_each_job_that_one_claim_starts(store):
     assert groups_of(await start(store, 6)) == ["alone", "paid"] * 3
 
 
+async def test_a_group_pays_for_all_starts_of_a_claim_while_another_is_held(store):
+    await declare(store, "tenant", Rate(1000, "1h"), by="group")
+    await add(store, "costly", group="paid", cost=8)
+    await complete(store, await start(store))
+    await add_groups(store, ["paid"], 3)
+    await hold(store, "tenant", group="paid", for_="1h")
+    await add_groups(store, ["alone"], 20)
+    assert groups_of(await start(store, 8)) == ["alone"] * 8
+
+    await store.release("tenant", "paid")
+
+    assert groups_of(await start(store)) == ["paid"]
+
+
 async def test_a_group_that_comes_back_keeps_the_turns_it_has_paid(store):
     await add(store, "costly", group="paid", cost=10)
     await complete(store, await start(store))

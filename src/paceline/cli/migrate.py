@@ -19,14 +19,17 @@ from paceline.stores.address import without_password
 @store_options
 @click.option("--schema", help="The schema to make or to change, instead of the store's own ('paceline').")
 @click.option("--sql", is_flag=True, help="Print the SQL of a new schema instead of running it.")
-def migrate(url: str | None, schema: str | None, sql: bool, **given: str | None) -> None:
+@click.option("--from", "since", type=click.IntRange(0), help="With --sql: the format that the database has now.")
+def migrate(url: str | None, schema: str | None, sql: bool, since: int | None, **given: str | None) -> None:
     """Make or change the schema in the database at URL (or --store, or the app's). Safe to run twice, and by many."""
     try:
         if url is not None and given["store"] is not None:
             raise ConfigError("a URL and --store are both given: expected one of them", option="store")
+        if since is not None and not sql:
+            raise ConfigError(f"from={since} is wrong without --sql: a database knows its format", option="from")
         store = _store({**given, "store": url or given["store"]}, schema, sql)
         if sql:
-            click.echo(store.script())
+            click.echo(store.script(since or 0))
             return
         changed = asyncio.run(_migrate(store))
     except PacelineError as error:

@@ -12,11 +12,11 @@ from paceline.job import NewJob
 from paceline.stores.adds import Adds, adds_here
 from paceline.stores.interface import Inserted
 from paceline.stores.postgres import within as transactions
-from paceline.stores.postgres.arrays import BYTEA, TEXT, array, arrays
+from paceline.stores.postgres.arrays import arrays
 from paceline.stores.postgres.faults import fault
 from paceline.stores.postgres.limiting import LimitCalls
 from paceline.stores.postgres.rows import JOB_KINDS, backoff_text, job_columns, new_record, record
-from paceline.stores.postgres.texts import ADD, ADD_ONE, INSERT
+from paceline.stores.postgres.texts import ADD_ONE, INSERT
 
 Shape: TypeAlias = tuple[Any, ...]
 
@@ -43,26 +43,17 @@ class Adding(LimitCalls):
         return await self._insert(jobs, within)
 
     async def _insert(self, jobs: Sequence[NewJob], within: object = None) -> list[Inserted]:
-        shape = shape_of(jobs[0])
-        if shape is None or any(shape_of(job) != shape for job in jobs):
-            queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
-            columns = job_columns(jobs, queues)
-            rows = await self._ask(INSERT, arrays(JOB_KINDS, columns) if within is None else columns, within)
-        else:
-            queue, task, priority, lifo, attempts, backoff, timeout, keep = shape
-            number = await self.queue_id(queue)
-            options = [number, task, priority, lifo, attempts, backoff_text(backoff), timeout, keep]
-            if len(jobs) == 1 and jobs[0].fresh:
-                (job,) = jobs
-                rows = await self._ask(ADD_ONE, [job.id, job.data, job.group, *options], within)
-                if rows:
-                    ((seq, now, _),) = rows
-                    return self._all_new(jobs, [seq], now, within)
-            ids, datas, groups = [job.id for job in jobs], [job.data for job in jobs], [job.group for job in jobs]
-            lists: list[Any] = [ids, datas, groups if any(groups) else None]
-            if within is None:
-                lists = [array(TEXT, ids), array(BYTEA, datas), array(TEXT, groups)]
-            rows = await self._ask(ADD, lists + options, within)
+        if len(jobs) == 1 and jobs[0].fresh and shape_of(jobs[0]) is not None:
+            (job,) = jobs
+            options = [await self.queue_id(job.queue), job.task, job.priority, job.lifo, job.attempts]
+            options += [backoff_text(job.backoff), job.timeout, job.keep]
+            rows = await self._ask(ADD_ONE, [job.id, job.data, job.group, *options], within)
+            if rows:
+                ((seq, now, _),) = rows
+                return self._all_new(jobs, [seq], now, within)
+        queues = {name: await self.queue_id(name) for name in {job.queue for job in jobs}}
+        columns = job_columns(jobs, queues)
+        rows = await self._ask(INSERT, arrays(JOB_KINDS, columns) if within is None else columns, within)
         refused, ids, seqs, existed, now = rows[0][:5]
         if refused is not None:
             raise fault(refused)

@@ -12,8 +12,11 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.raw_cursor import AsyncRawCursor
 
+from paceline.errors import SchemaMismatch
+from paceline.stores.postgres import schema as schemas
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.faults import as_ours, may_try_again
+from paceline.stores.postgres.names import Names
 from paceline.stores.postgres.texts import WARM_UP
 
 TRIES = 5
@@ -36,18 +39,13 @@ class Sending:
 class Calls:
     """Asks functions of one schema by their names."""
 
-    def __init__(self, connections: Connections, schema: str) -> None:
+    def __init__(self, connections: Connections, names: Names) -> None:
         self._connections = connections
-        self._schema = schema
-        self._texts: dict[str, str] = {}
+        self._names = names
+        self.text = names.text
+        self._seen_until = 0.0
+        """Until then the database knows that these functions are in use."""
         self._warm: WeakSet[AsyncConnection[Any]] = WeakSet()
-
-    def text(self, query: str) -> str:
-        """A query written for the schema's real name."""
-        found = self._texts.get(query)
-        if found is None:
-            found = self._texts[query] = query.replace("paceline.", f"{self._schema}.")
-        return found
 
     async def rows(
         self, query: str, *values: Any, again: bool = True, sending: Sending | None = None
@@ -59,6 +57,8 @@ class Calls:
             try:
                 with as_ours():
                     async with self._connections.one() as connection:
+                        if time.monotonic() >= self._seen_until:
+                            await self._note_use(connection)
                         if sending is not None:
                             await self._about_to_send(connection, sending)
                         return await fetch(connection, self.text(query), values)
@@ -71,7 +71,25 @@ class Calls:
                     # The server restarted, or somebody cut an idle connection: a new one may work.
                     self._connections.drop_idle()
                     continue
+                if isinstance(error, SchemaMismatch):
+                    await self._explain()
                 raise
+
+    async def opened(self, connection: AsyncConnection[Any], migrate: bool) -> None:
+        """Find or make tables and functions that these calls can work with."""
+        await (schemas.migrate if migrate else schemas.check)(connection, self._names)
+        await schemas.look_at_all(connection, self._names)
+        await self._note_use(connection)
+
+    async def _note_use(self, connection: AsyncConnection[Any]) -> None:
+        self._seen_until = time.monotonic() + schemas.SEEN_EVERY
+        await schemas.seen(connection, self._names)
+
+    async def _explain(self) -> None:
+        """Something that we need is gone: raise the reason, where the database knows a better one."""
+        with as_ours():
+            async with self._connections.one() as connection:
+                await schemas.check(connection, self._names)
 
     async def _about_to_send(self, connection: AsyncConnection[Any], sending: Sending) -> None:
         if sending.warm and connection not in self._warm:

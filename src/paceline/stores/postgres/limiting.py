@@ -22,6 +22,7 @@ from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import ALL, shared_ears
 from paceline.stores.postgres.faults import fault
 from paceline.stores.postgres.listening import Listening, Polling
+from paceline.stores.postgres.names import Names
 from paceline.stores.postgres.rows import FAILED, failed_in, hold_json, limit_json, limit_of
 from paceline.stores.postgres.texts import ACQUIRE, ACQUIRE_LATE
 from paceline.stores.server_clock import ServerClock
@@ -39,7 +40,8 @@ class LimitCalls(ABC):
         self.schema = schema
         self.address = without_password(url)
         self.connections = Connections(url, options, prepare=not pooler)
-        self.calls = Calls(self.connections, schema)
+        self.names = Names(schema)
+        self.calls = Calls(self.connections, self.names)
         self.ears = shared_ears(url, schema, namespace)
         self._space: int | None = None
         self._queues: dict[str, int] = {}
@@ -86,7 +88,7 @@ class LimitCalls(ABC):
         if self._pooler:
             self._listening = Polling(self.ears)
         else:
-            self._listening = Listening(self.connections, self.address, self.schema, self._space, self.ears)
+            self._listening = Listening(self.connections, self.address, self.names, self._space, self.ears)
 
     async def stop_listening(self) -> None:
         """Hear nobody any more."""
@@ -167,8 +169,8 @@ class LimitCalls(ABC):
 
     async def override(self, override: Override, for_: Micros | None) -> None:
         await self.calls.rows(
-            """select paceline.override($1::int, $2::bigint, $3::text, $4::text, $5::text::jsonb, $6::text, $7::bigint,
-            $8::bigint)""",
+            """select paceline.set_override($1::int, $2::bigint, $3::text, $4::text, $5::text::jsonb, $6::text,
+            $7::bigint, $8::bigint)""",
             await self.space(),
             self.given_now(),
             override.limit,

@@ -17,6 +17,7 @@ from psycopg.raw_cursor import RawCursor
 
 from paceline.stores.postgres.connections import Connections
 from paceline.stores.postgres.ears import Ears
+from paceline.stores.postgres.names import Names
 
 log = logging.getLogger("paceline.postgres")
 
@@ -38,10 +39,10 @@ PATIENCE = 0.5
 class Listening:
     """Runs while somebody sleeps; reconnects by itself, and lets everybody look again when it was away."""
 
-    def __init__(self, connections: Connections, address: str, schema: str, space: int, ears: Ears) -> None:
+    def __init__(self, connections: Connections, address: str, names: Names, space: int, ears: Ears) -> None:
         self._connections = connections
         self._address = address
-        self._schema = schema
+        self._names = names
         self._space = space
         self._ears = ears
         self._process = secrets.token_hex(8)
@@ -107,7 +108,7 @@ class Listening:
             log.info("the notification connection to %s is back", self._address)
 
     def _listen(self, connection: psycopg.Connection[Any]) -> None:
-        connection.execute(f'listen "{self._schema}.ears"')
+        connection.execute(f'listen "{self._names.tables}.wakeups"')
         known = self._say(connection, asleep=True)
         self._found()
         said_at = time.monotonic()
@@ -166,7 +167,7 @@ class Listening:
 
     def _ask(self, connection: psycopg.Connection[Any], text: str, *values: Any) -> Any:
         with RawCursor(connection) as cursor:
-            cursor.execute(text.replace("paceline.", f"{self._schema}."), values)
+            cursor.execute(self._names.text(text), values)
             row = cursor.fetchone()
             return None if row is None else row[0]
 

@@ -29,7 +29,12 @@ class Reading(LimitCalls):
             )
         if int(used) * 10 > int(limit) * 9:
             warnings.append(f"{used} of {limit} connections are in use")
-        facts = {"schema": self.schema, "connections": f"{used} of {limit}", "synchronous_commit": commit}
+        facts = {
+            "schema": self.schema,
+            "functions": self.names.functions,
+            "connections": f"{used} of {limit}",
+            "synchronous_commit": commit,
+        }
         return About(f"PostgreSQL {version.split()[0]}", facts, tuple(warnings))
 
     async def get(self, ids: Sequence[str]) -> list[JobRecord]:

@@ -34,27 +34,31 @@ def backoff_text(backoff: Backoff | None) -> str | None:
 
 
 def job_columns(jobs: Sequence[NewJob], queues: dict[str, int]) -> list[list[Any]]:
-    """New jobs as the parallel arrays that `insert_jobs` takes, from `p_ids` on."""
+    """New jobs as the parallel arrays that `insert_jobs` takes, from `p_ids` on; what all have in common, once."""
     return [
         [job.id for job in jobs],
-        [queues[job.queue] for job in jobs],
-        [job.task for job in jobs],
+        _once([queues[job.queue] for job in jobs]),
+        _once([job.task for job in jobs]),
         [job.data for job in jobs],
         [job.group for job in jobs],
         [job.group_max_size for job in jobs],
-        [job.delay for job in jobs],
+        _once([job.delay for job in jobs]),
         [job.due_at for job in jobs],
-        [job.priority for job in jobs],
-        [job.lifo for job in jobs],
-        [job.attempts for job in jobs],
-        [backoff_text(job.backoff) for job in jobs],
-        [job.timeout for job in jobs],
-        [job.cost if isinstance(job.cost, int) else 1 for job in jobs],
+        _once([job.priority for job in jobs]),
+        _once([job.lifo for job in jobs]),
+        _once([job.attempts for job in jobs]),
+        _once([backoff_text(job.backoff) for job in jobs]),
+        _once([job.timeout for job in jobs]),
+        _once([job.cost if isinstance(job.cost, int) else 1 for job in jobs]),
         [None if isinstance(job.cost, int) else json.dumps(job.cost) for job in jobs],
-        [job.keep for job in jobs],
+        _once([job.keep for job in jobs]),
         [job.unique for job in jobs],
         [job.unique_ttl for job in jobs],
     ]
+
+
+def _once(column: list[Any]) -> list[Any]:
+    return column[:1] if column.count(column[0]) == len(column) else column
 
 
 def new_record(job: NewJob, seq: int, now: Micros) -> JobRecord:

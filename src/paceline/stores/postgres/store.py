@@ -31,6 +31,7 @@ from paceline.stores.postgres.arrays import arrays
 from paceline.stores.postgres.calls import Sending
 from paceline.stores.postgres.ending import REFUSED, is_refusal, write_each
 from paceline.stores.postgres.faults import as_ours
+from paceline.stores.postgres.names import check_schema
 from paceline.stores.postgres.queues import QueueCalls, states_of
 from paceline.stores.postgres.reading import Reading
 from paceline.stores.postgres.rows import FINISH_KINDS, failed_in, finish_columns, guarded, record, started
@@ -60,7 +61,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         pooler: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(check_url(url), schemas.check_schema(schema), namespace, pooler, options)
+        super().__init__(check_url(url), check_schema(schema), namespace, pooler, options)
         self.clock: Clock = clock or ServerClock()
         self.namespace = namespace
         self.max_payload = max_payload
@@ -74,10 +75,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
             return
         with as_ours():
             async with self.connections.one() as connection:
-                if self._migrate:
-                    await schemas.migrate(connection, self.schema)
-                else:
-                    await schemas.check(connection, self.schema)
+                await self.calls.opened(connection, self._migrate)
         self._space = await self.calls.value("select paceline.space_of($1)", self.namespace)
         if self.ears.busy:
             # Somebody sleeps since before the store was closed.
@@ -87,11 +85,11 @@ class PostgresStore(Adding, QueueCalls, Reading):
         """Bring the schema to this version; True when there was something to do."""
         with as_ours():
             async with self.connections.one() as connection:
-                return await schemas.migrate(connection, self.schema)
+                return await schemas.migrate(connection, self.names)
 
-    def script(self) -> str:
-        """The SQL that makes the schema, to be run by hand."""
-        return schemas.script(self.schema)
+    def script(self, since: int = 0) -> str:
+        """The SQL that makes the schema, or brings it here from an earlier format, to be run by hand."""
+        return schemas.script(self.schema, since)
 
     async def close(self) -> None:
         self._space = None
@@ -296,7 +294,7 @@ class PostgresStore(Adding, QueueCalls, Reading):
         if rows:
             found = record(rows[0])
             return found if found.state in FINISHED else None
-        text = "select * from paceline.last_word_of($1::int, $2::text)"
+        text = "select * from paceline.final_record_of($1::int, $2::text)"
         rows = await self.calls.rows(text, await self.space(), job_id)
         if not rows:
             raise JobNotFound(job_id)

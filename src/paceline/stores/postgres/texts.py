@@ -9,12 +9,6 @@ from paceline.insert_jobs($1::int, $2::bigint, $3::text[], $4::int[], $5::text[]
 left join lateral (
     select * from paceline.records($1::int, i.found, i.instant) where i.found is not null) as r on true"""
 
-ADD = """select i.refused, i.ids, i.seqs, i.existed, i.instant, r.*
-from paceline.add_jobs($1::int, $2::bigint, $3::text[], $4::bytea[], $5::text[], $6::int, $7::text, $8::bigint,
-    $9::boolean, $10::int, $11::text, $12::bigint, $13::bigint, $14::boolean) as i
-left join lateral (
-    select * from paceline.records($1::int, i.found, i.instant) where i.found is not null) as r on true"""
-
 ADD_ONE = """with came as (
     insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, timeout, backoff,
             keep, created_at, due_at)
@@ -31,8 +25,9 @@ ADD_ONE = """with came as (
     insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
         select $6::int, 0, l.id, $7::text, $5::text, 1, $8::bigint, c.place from came c, lane l
 )
-select c.seq, c.created_at, (select pg_notify('paceline.ears', $1::int || chr(10) || pg_backend_pid() || chr(10) || 'q'
-    || q.name)::text from paceline.queue q where q.id = $6::int and paceline.hears($1::int, $14::boolean))
+select c.seq, c.created_at, (select pg_notify('paceline.wakeups', $1::int || chr(10) || pg_backend_pid() || chr(10)
+    || 'q' || q.name)::text from paceline.queue q where q.id = $6::int
+    and paceline.has_listeners($1::int, $14::boolean))
 from came c"""
 """The same for one job with a new id, in plain SQL: a function would take twice the time. Asked again after a lost
 answer, it does nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -20,17 +21,16 @@ from paceline.forks import PerLoop, abandon, reset_when_forked
 from paceline.stores.address import split, without_password, wrong
 from paceline.stores.redis.outage import Outage
 from paceline.stores.redis.refusals import refusal, server_error
-from paceline.stores.redis.scripts import library
+from paceline.stores.redis.scripts import is_outdated, library
 from paceline.stores.redis.wire import Broken, Wire
 
+log = logging.getLogger("paceline.store")
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
 MOVES = 5
 """So many redirections of a cluster are followed before it is taken to be in disorder."""
 
 
-ANOTHER_LIFE = "another life"
-"""How a step is refused that knows a life of the namespace whose data is gone."""
 KEPT = frozenset({"insert", "claim", "finish", "acquire", "move", "set_limits"})
 """Steps whose answer is a promise."""
 
@@ -117,10 +117,21 @@ class Client:
             if len(answer) != 2 or answer[0] != b"refused":
                 return cast(list[Any], answer)
             about = _decode(answer[1])
-            if about["refusal"] != ANOTHER_LIFE:
-                raise refusal(about, wanted)
-            await self.greet_again(known)
+            match about["refusal"]:
+                case "another life":
+                    await self.greet_again(known)
+                case "an override ended":
+                    await self._expire(wanted)
+                case _:
+                    raise refusal(about, wanted)
         raise StoreUnavailable(f"{self.shown} loses its data again and again")
+
+    async def _expire(self, wanted: dict[str, Any]) -> None:
+        """A step that only reads found numbers of an operator whose time is over: end them, where we may write."""
+        try:
+            await self.run("expire", {"now": wanted["now"]} if "now" in wanted else {}, again=True)
+        except StoreUnavailable:
+            wanted["stale"] = True
 
     async def greet_again(self, known: int | None) -> None:
         """The server lost its data since the life we knew: introduce ourselves anew, unless somebody did already."""
@@ -207,10 +218,17 @@ class Client:
         return True
 
     async def load_if_missing(self, wire: Wire) -> None:
-        """Make sure that the server knows our steps."""
-        known = await wire.request(b"FUNCTION", b"LIST", b"LIBRARYNAME", self._library.name)
-        if not known:
-            await self._load(wire)
+        """Make sure that the server knows our steps, and forgets those of releases that cannot run beside this one."""
+        answer = await wire.request(b"FUNCTION", b"LIST", b"LIBRARYNAME", b"paceline_*")
+        names = {found[found.index(b"library_name") + 1].decode() for found in answer}
+        if self._library.name in names:
+            return
+        await self._load(wire)
+        for name in filter(is_outdated, names):
+            try:
+                await wire.request(b"FUNCTION", b"DELETE", name)
+            except redis.ResponseError as error:  # somebody was faster, or we may not: it is in nobody's way
+                log.debug("the library %s of an earlier release stays on %s: %s", name, self.shown, error)
 
     async def _load(self, wire: Wire) -> None:
         """Teach the server our steps: it is new, was replaced, or somebody made it forget them."""

@@ -15,6 +15,7 @@ from paceline.clock import Clock
 from paceline.errors import ConfigError, StoreError, StoreUnavailable
 from paceline.forks import reset_when_forked
 from paceline.stores.redis.client import Client
+from paceline.stores.redis.refusals import refusal
 from paceline.stores.redis.remembered import Remembered
 from paceline.stores.redis.wire import Wire
 
@@ -52,6 +53,8 @@ class Greeting:
         """Look at the server, warn of what it cannot promise, and introduce ourselves."""
         facts = facts_of(await wire.request(b"INFO"))
         self._look_at(facts)
+        if facts.get("role") in ("slave", "replica"):
+            return  # it knows what its primary told it, our steps too; what would write is refused by the server
         safe = await self._loses_nothing(wire, facts)
         await self._client.load_if_missing(wire)
         run_id = facts.get("run_id", "")
@@ -117,7 +120,10 @@ class Greeting:
                 log.info("the server could not be told that a client goes")
 
     async def _say(self, wire: Wire, said: dict[str, Any]) -> Any:
-        return _decode((await wire.request(*self._words(said)))[0])
+        answer = await wire.request(*self._words(said))
+        if answer[0] == b"refused":
+            raise refusal(_decode(answer[1]), said)
+        return _decode(answer[0])
 
     def _words(self, said: dict[str, Any]) -> tuple[Any, ...]:
         said |= {"session": self.session, "claims": self._claims}
@@ -127,10 +133,6 @@ class Greeting:
         return _encode(said if self._virtual is None else {**said, "now": self._virtual.now()})
 
     def _look_at(self, facts: dict[str, str]) -> None:
-        if facts.get("role") in ("slave", "replica"):
-            raise StoreUnavailable(
-                f"{self._client.shown} is a read-only replica; give the address of the primary, or wait until it is one"
-            )
         if facts.get("loading") == "1":
             raise StoreUnavailable(f"{self._client.shown} is loading its data")
         major = facts.get("redis_version", "7").split(".")[0]

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 
 from paceline.clock import NEVER, Micros
-from paceline.job import Backoff as JobBackoff
 from paceline.job import JobRecord, JobState, NewJob
 from paceline.limits import Backoff, Kind, Limit
 from paceline.limits.admission import DEFAULT_BACKOFF
 from paceline.limits.delay import MICROSECOND
 from paceline.limits.rule import decode_kind, encode_kind
 from paceline.stores.interface import Ask, Failed, Finish, Hold, Note, Override, StartRecord, Usage
+from paceline.stores.redis.layout import Body, More, Run, Start
 
 STATES = {
     1: JobState.WAITING,
@@ -32,51 +32,10 @@ _encode = msgspec.msgpack.Encoder().encode
 _sorted = msgspec.json.Encoder(order="deterministic").encode
 
 
-class Body(msgspec.Struct, array_like=True):
-    """The part of a job that never changes."""
-
-    queue: str
-    task: str
-    group: str | None
-    priority: int
-    cost: int | dict[str, int]
-    keep: Micros | None
-    unique: str | None
-    unique_ttl: Micros | None
-    attempts: int
-    timeout: Micros | None
-    backoff: JobBackoff | None
-
-
-class Run(msgspec.Struct, array_like=True):
-    """What a start and every step after it changed; False stands for nothing."""
-
-    state: int
-    attempts_made: int
-    crashes: int
-    returns: int
-    due_at: Micros
-    started_at: Micros | bool
-    finished_at: Micros | bool
-    fence: int
-    worker: str | bool
-    cancel_asked: bool
-
-
-class More(msgspec.Struct, array_like=True):
-    """What a handler said and how it ended."""
-
-    progress: float = 0
-    message: str | bool = False
-    result: str | bool = False
-    error: str | bool = False
-    logs: tuple[str, ...] = ()
-
-
-_decode = msgspec.msgpack.Decoder().decode
 _decode_body = msgspec.msgpack.Decoder(Body).decode
 _decode_run = msgspec.msgpack.Decoder(Run).decode
 _decode_more = msgspec.msgpack.Decoder(More).decode
+_decode_start = msgspec.msgpack.Decoder(Start).decode
 _NO_MORE = More()
 
 
@@ -188,8 +147,8 @@ def decode_job(parts: Sequence[bytes], now: Micros, guard: Micros = NEVER) -> Jo
 
 def decode_starts(rows: Sequence[bytes]) -> list[StartRecord]:
     """The log of starts."""
-    found = (_decode(row) for row in rows)
-    return [StartRecord(job_id, at, task, group or None, cost) for job_id, at, task, group, cost in found]
+    found = (_decode_start(row) for row in rows)
+    return [StartRecord(each.id, each.at, each.task, _text(each.group), each.cost) for each in found]
 
 
 def _text(value: str | bool) -> str | None:

@@ -13,9 +13,11 @@ from paceline.errors import (
     MoveNotAllowed,
     NeverFits,
     PacelineError,
+    SchemaMismatch,
     StoreError,
     StoreUnavailable,
 )
+from paceline.stores.redis.layout import FORMAT
 from paceline.stores.redis.records import STATES, decode_limit
 
 _BUSY = ("LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "ASK", "UNKILLABLE")
@@ -24,6 +26,8 @@ _BUSY = ("LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "ASK", "UNK
 def refusal(about: dict[str, Any], wanted: dict[str, Any]) -> PacelineError:
     """The error for a script's refusal; `wanted` is what it was asked."""
     match about["refusal"]:
+        case "another format":
+            return _another_format(about["format"])
         case "group full":
             return GroupFull(about["group"], about["size"], about["max_size"])
         case "never fits":
@@ -62,10 +66,23 @@ def refusal(about: dict[str, Any], wanted: dict[str, Any]) -> PacelineError:
     return StoreError(f"the store refused: {about!r}")
 
 
+def _another_format(number: int) -> SchemaMismatch:
+    if number < 0:
+        return SchemaMismatch(
+            "what this namespace holds is not Paceline's: choose another namespace; nothing was changed"
+        )
+    return SchemaMismatch(
+        f"this namespace was written in format {number} by a newer version of Paceline, and this one knows format "
+        f"{FORMAT}: upgrade this program; nothing was changed"
+    )
+
+
 def server_error(error: redis.RedisError) -> StoreError:
     """The error for what the server answered instead of doing it."""
     text = str(error)
     word = text.split(" ", 1)[0]
+    if word == "WRONGTYPE":
+        return _another_format(-1)
     if word in _BUSY:
         return StoreUnavailable(f"the server cannot answer now: {text}")
     if word == "READONLY":

@@ -10,6 +10,7 @@ import msgspec
 from paceline.clock import Clock
 from paceline.forks import reset_when_forked
 from paceline.stores.interface import Ask, Claim
+from paceline.stores.redis import layout
 from paceline.stores.redis.client import Client
 from paceline.stores.redis.wire import Wire
 
@@ -18,7 +19,7 @@ LONG = 20.0
 RECENT = 45.0
 """Seconds for which what such a question found is good enough to put off a prune."""
 
-_decode = msgspec.msgpack.Decoder().decode
+_decode_head = msgspec.msgpack.Decoder(layout.Head).decode
 
 
 class Head(NamedTuple):
@@ -104,8 +105,8 @@ def head_of(blob: bytes | None) -> Head:
     """What the namespace's head says, also when there is none (any more)."""
     if not blob:
         return Head(-1, 0, 0, None)
-    said = _decode(blob)
-    return Head(said[10], said[11], said[12], said[14] or None)
+    said = _decode_head(blob)
+    return Head(said.steps, said.pruned_steps, said.prune_due, said.born or None)
 
 
 def _asked(ask: Ask) -> tuple[Any, ...]:

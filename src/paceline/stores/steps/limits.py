@@ -198,7 +198,8 @@ def _acquire(
     if len(targets) == 1 and targets[0].cost == 1 and not force and not waits:
         target = targets[0]
         meter = state.registry.known((target.limit, target.group))
-        if meter is not None and meter.lone is not None and meter.reserved_by is None:
+        # Open starts leave their windows at no known time: then the end of a lease is what to wait for.
+        if meter is not None and meter.lone is not None and meter.reserved_by is None and not meter.open:
             return _acquire_one(meter, meter.lone, now)
     return _acquire_all(state, targets, permit, now, lease, force, waits)
 

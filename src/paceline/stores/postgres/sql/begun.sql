@@ -100,7 +100,7 @@ begin
             group by t.id, t.fence, s.seq, s.gate, p.id, p.gate) as t;
     if paceline.begin_starts(p_space, v_seqs, v_permits, v_answer.instant, v_agos, v_permit_agos) then
         v_answer.wakes := array['*'];
-        perform paceline.tell(p_space, v_answer.wakes);
+        perform paceline.notify(p_space, v_answer.wakes);
     end if;
     return v_answer;
 end $$;

@@ -25,13 +25,14 @@ begin
     v_answer := paceline.end_runs(p_space, v_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_afters, p_ats,
         p_opens, p_holds, paceline.wants_empty(p_space, p_empty));
     v_answer.instant := v_now;
-    perform paceline.tell(p_space, v_answer.wakes);
+    perform paceline.notify(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 
--- Ends that are written together: completed, failed and cancelled runs without holds.
-create function paceline.are_plain(p_outcomes text[], p_holds jsonb[]) returns boolean language sql immutable as $$
-    select coalesce(array_remove(p_holds, null), '{}') = '{}' and p_outcomes <@ array['completed', 'failed', 'cancelled']
+-- Ends that have to be written alone, in their order: those with holds, and retries that wait for their limits.
+create function paceline.ends_alone(p_outcome text, p_opens boolean, p_at bigint, p_hold jsonb) returns boolean
+language sql immutable as $$
+    select p_hold is not null or p_outcome = 'retry' and p_opens and p_at is null
 $$;
 
 -- Lock the queues that ends of runs need and those that a claim asks for, all of them in one order.
@@ -55,60 +56,64 @@ begin
     end if;
 end $$;
 
--- Ends of runs, as parallel arrays. Plain ends of many jobs are written together, others one after the other.
+-- Ends of runs, as parallel arrays, in their order; all that need not be written alone are written together.
 create function paceline.end_runs(
     p_space int, p_now bigint, p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
     p_afters bigint[], p_ats bigint[], p_opens boolean[], p_holds jsonb[], p_empty boolean
 ) returns paceline.ended language plpgsql as $$
 declare
-    v_answer paceline.ended;
-    v_hold jsonb;
-    v_job paceline.job;
-    v_lease paceline.lease;
-    v_due bigint;
-    v_wakes text[] := '{}';
-    v_lost text[] := '{}';
+    v_answer paceline.ended := row ('{}'::text[], '{}'::text[], p_now);
+    v_ended paceline.ended;
+    v_dues bigint[];
+    v_alone boolean[];
+    v_first int := 1;
+    v_last int;
 begin
-    if paceline.are_plain(p_outcomes, p_holds) then
-        return paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
+    if coalesce(array_remove(p_holds, null), '{}') = '{}' and not 'retry' = any (p_outcomes) then
+        return paceline.end_leases(p_space, p_now, p_ids, p_fences, p_outcomes, null, p_results, p_errors, p_empty);
     end if;
-    for v_hold in select h from unnest(p_holds) as t (hold), jsonb_array_elements(t.hold) as h loop
-        if coalesce(jsonb_typeof(v_hold -> 'create'), 'null') = 'null' then
-            perform paceline.require_limit(p_space, v_hold ->> 'limit');
+    v_dues := array(select coalesce(t.at, p_now + t.after, p_now)
+        from unnest(p_ats, p_afters) with ordinality as t (at, after, n) order by t.n);
+    v_alone := array(select paceline.ends_alone(t.outcome, t.opens, t.at, t.hold)
+        from unnest(p_outcomes, p_opens, p_ats, p_holds) with ordinality as t (outcome, opens, at, hold, n) order by t.n);
+    perform paceline.require_limit(p_space, h ->> 'limit') from unnest(p_holds) as t (hold),
+        jsonb_array_elements(t.hold) as h where coalesce(jsonb_typeof(h -> 'create'), 'null') = 'null';
+    while v_first <= cardinality(p_ids) loop
+        v_last := v_first;
+        if v_alone[v_first] then
+            v_ended := paceline.hold_by_end(p_space, p_now, p_ids[v_first], p_fences[v_first], p_holds[v_first]);
+            v_answer.wakes := v_answer.wakes || v_ended.wakes;
+            if p_opens[v_first] and p_ats[v_first] is null then v_dues[v_first] := coalesce(v_ended.instant, p_now); end if;
+        else
+            while v_alone[v_last + 1] = false loop v_last := v_last + 1; end loop;
         end if;
-    end loop;
-    for i in 1 .. cardinality(p_ids) loop
-        if p_outcomes[i] in ('completed', 'failed', 'cancelled') and p_holds[i] is null then
-            v_answer := paceline.end_plainly(p_space, p_now, array[p_ids[i]], array[p_fences[i]],
-                array[p_outcomes[i]], array[p_results[i]], array[p_errors[i]], p_empty);
-            v_lost := v_lost || v_answer.lost;
-            v_wakes := v_wakes || v_answer.wakes;
-            continue;
-        end if;
-        select * into v_job from paceline.job where space = p_space and id = p_ids[i];
-        select * into v_lease from paceline.lease where seq = v_job.seq and fence = p_fences[i] for update;
-        if not found then
-            v_lost := v_lost || p_ids[i];
-            continue;
-        end if;
-        if v_lease.gate = 1 then
-            -- Whoever ends a run has begun it, or would not know.
-            v_wakes := v_wakes || paceline.begin_open(p_space, array[v_lease.seq], p_now);
-            select * into v_lease from paceline.lease where seq = v_lease.seq;
-        end if;
-        for v_hold in select h from jsonb_array_elements(p_holds[i]) as h loop
-            perform paceline.hold_key(p_space, v_hold, p_now, v_lease.started_at);
-        end loop;
-        v_due := p_now;
-        if p_outcomes[i] = 'retry' then
-            v_due := case when p_ats[i] is not null then p_ats[i]
-                when p_opens[i] then paceline.opens_for(v_lease, p_now) else p_now + p_afters[i] end;
-        end if;
-        v_wakes := v_wakes || paceline.end_run(v_job, v_lease, p_outcomes[i], p_now, v_due, p_results[i], p_errors[i],
+        v_ended := paceline.end_leases(p_space, p_now, p_ids[v_first : v_last], p_fences[v_first : v_last],
+            p_outcomes[v_first : v_last], v_dues[v_first : v_last], p_results[v_first : v_last], p_errors[v_first : v_last],
             p_empty);
+        v_answer.lost := v_answer.lost || v_ended.lost;
+        v_answer.wakes := v_answer.wakes || v_ended.wakes;
+        v_first := v_last + 1;
     end loop;
-    v_answer.lost := v_lost;
-    v_answer.wakes := v_wakes;
+    return v_answer;
+end $$;
+
+-- What a run refuses for its limits before it ends; `instant` is the latest next start of its keys.
+create function paceline.hold_by_end(p_space int, p_now bigint, p_id text, p_fence bigint, p_hold jsonb)
+returns paceline.ended language plpgsql as $$
+declare
+    v_answer paceline.ended := row ('{}'::text[], '{}'::text[], null);
+    v_seq bigint := (select seq from paceline.job where space = p_space and id = p_id);
+    v_lease paceline.lease;
+begin
+    select * into v_lease from paceline.lease where seq = v_seq and fence = p_fence for update;
+    if not found then return v_answer; end if;
+    if v_lease.gate = 1 then
+        -- A run that ends has begun.
+        v_answer.wakes := paceline.begin_open(p_space, array[v_seq], p_now);
+        select * into v_lease from paceline.lease where seq = v_seq;
+    end if;
+    perform paceline.hold_key(p_space, h, p_now, v_lease.started_at) from jsonb_array_elements(p_hold) as h;
+    v_answer.instant := paceline.opens_for(v_lease, p_now);
     return v_answer;
 end $$;
 
@@ -123,7 +128,7 @@ begin
         m := paceline.meter_at(p_lease.meters[i]);
         if m.id is not null then
             v_opens := paceline.opens_in_time(m, coalesce(p_lease.taken[i], 1));
-            if v_opens < 4611686018427387904 then v_at := greatest(v_at, v_opens); end if;
+            if v_opens < paceline.never() then v_at := greatest(v_at, v_opens); end if;
         end if;
     end loop;
     return v_at;
@@ -135,12 +140,15 @@ create function paceline.free(p_meters bigint[], p_numbers int[], p_latest bigin
 language plpgsql as $$
 declare
     v_rows tid[];
+    v_numbers int[];
+    v_latest bigint[];
     v_wake boolean;
 begin
-    select array_agg(m.ctid), coalesce(bool_or(m.awaited or m.parked <> '{}'), false) into v_rows, v_wake
-        from (select o.id from unnest(p_meters) as t (id)
-            cross join lateral (select * from paceline.key k where k.id = t.id limit 1) as o
-            group by o.id, o.grp order by o.grp <> '', o.id) as s
+    select array_agg(m.ctid), array_agg(s.number), array_agg(s.latest), bool_or(m.awaited or m.parked <> '{}')
+        into v_rows, v_numbers, v_latest, v_wake
+        from (select t.id, t.number, t.latest from unnest(p_meters, p_numbers, p_latest) as t (id, number, latest)
+            cross join lateral (select k.grp from paceline.key k where k.id = t.id limit 1) as o
+            order by o.grp <> '', t.id) as s
         cross join lateral (select k.ctid, k.awaited, k.parked from paceline.meter k where k.id = s.id
             order by k.version desc limit 1 for no key update) as m;
     if v_wake then
@@ -148,103 +156,149 @@ begin
             select t.queue, 1, m.lim, m.grp from paceline.meters(p_meters) as m, unnest(m.parked) as t (queue)
             where m.parked <> '{}' order by m.id;
     end if;
-    update paceline.meter m set version = m.version + 1,
-        in_flight = m.in_flight - p_numbers[array_position(p_meters, m.id)], awaited = false, parked = '{}',
-        refusals = case when p_latest[array_position(p_meters, m.id)] > m.held_at then 0 else m.refusals end
-        where m.ctid = any (v_rows);
-    return v_wake;
+    update paceline.meter m set version = m.version + 1, in_flight = m.in_flight - t.number, awaited = false, parked = '{}',
+        refusals = case when t.latest > m.held_at then 0 else m.refusals end
+        from unnest(v_rows, v_numbers, v_latest) as t (row, number, latest) where m.ctid = t.row;
+    return coalesce(v_wake, false);
 end $$;
 
--- Completed, failed and cancelled runs without holds: each table is written once for all of them.
-create function paceline.end_plainly(
-    p_space int, p_now bigint, p_ids text[], p_fences bigint[], p_outcomes text[], p_results bytea[], p_errors text[],
-    p_empty boolean
+-- End the runs whose fences are still current: each table is written once for all of them. A job that was asked to cancel
+-- ends cancelled, whatever its handler did. `p_over`: nobody ends them, their leases are over.
+create function paceline.end_leases(
+    p_space int, p_now bigint, p_ids text[], p_fences bigint[], p_outcomes text[], p_dues bigint[], p_results bytea[],
+    p_errors text[], p_empty boolean, p_over boolean default false
 ) returns paceline.ended language plpgsql as $$
 declare
-    v_answer paceline.ended;
-    v_heard boolean; -- somebody waits for ends
-    v_ends int[]; -- which ends are accepted, and of which runs
-    v_rows tid[];
-    v_seqs bigint[];
-    v_keeps bigint[];
-    v_ended text[];
-    v_gone bigint[];
-    v_uniqs boolean;
-    v_charged boolean;
+    v_answer paceline.ended := row (p_ids, '{}'::text[], p_now);
+    v_awaited boolean; -- ends are waited for
+    v record;
     v_meters bigint[];
     v_numbers int[];
     v_latest bigint[];
-    v_started bigint;
-    v_open bigint[];
-    v_queues int[];
-    v_wakes text[] := '{}';
+    v_back boolean; -- some wait again
+    v_seqs bigint[];
+    v_ids text[];
+    v_gone bigint[];
 begin
     -- Locked in the order of their numbers, so that two who end the same runs never wait for each other. The same end
     -- once more finds its run over.
-    select array_agg(n.place), array_agg(s.ctid), array_agg(n.seq), array_agg(n.keep), array_agg(n.id),
-        array_agg(n.seq) filter (where n.keep = 0), bool_or(n.uniq), bool_or(s.meters is not null),
-        array_agg(distinct s.queue), case when bool_and(s.meters is not null) and min(s.meters::text) = max(s.meters::text)
-            then min(s.meters::text)::bigint[] end, max(s.started_at), array_agg(n.seq) filter (where s.gate = 1)
-        into v_ends, v_rows, v_seqs, v_keeps, v_ended, v_gone, v_uniqs, v_charged, v_queues, v_meters, v_started, v_open
+    select array_agg(n.place) as ends, array_agg(s.ctid) as rows, array_agg(n.seq) as seqs, array_agg(n.id) as ids,
+        array_agg(n.keep) as keeps, array_agg(distinct s.queue) as queues, bool_or(n.uniq) as uniqs,
+        array_agg(paceline.state_after(p_outcomes[n.place], s.cancel_asked, s.crashes)) as states,
+        array_agg(n.seq) filter (where n.keep = 0) as gone, bool_or(n.keep is distinct from 0) as kept,
+        bool_or(s.meters is not null) as charged, bool_or(s.gate = 1) as open, max(s.started_at) as latest,
+        case when bool_and(s.meters is not null) and min(s.meters::text) = max(s.meters::text)
+            and array['completed'] @> p_outcomes then min(s.meters::text)::bigint[] end as same into v
         from (select distinct on (j.seq, t.fence) j.seq, j.keep, j.uniq is not null as uniq, t.id, t.fence, t.place::int
             from unnest(p_ids, p_fences) with ordinality as t (id, fence, place)
             cross join lateral (select o.seq, o.keep, o.uniq from paceline.job o
                 where o.id = t.id and o.space = p_space limit 1) as j order by j.seq, t.fence, t.place) as n
-        cross join lateral (select o.ctid, o.queue, o.meters, o.started_at, o.gate from paceline.lease o
-            where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
-    if v_ends is null then
-        v_answer.lost := p_ids;
-        v_answer.wakes := '{}';
-        return v_answer;
-    end if;
-    v_answer.lost := case when cardinality(v_ends) = cardinality(p_ids) then '{}' else array(
-        select t.id from unnest(p_ids) with ordinality as t (id, place) where not t.place = any (v_ends)
+        cross join lateral (select o.ctid, o.queue, o.meters, o.started_at, o.gate, o.cancel_asked, o.crashes
+            from paceline.lease o where o.seq = n.seq and o.fence = n.fence limit 1 for update) as s;
+    if v.ends is null then return v_answer; end if;
+    v_answer.lost := case when cardinality(v.ends) = cardinality(p_ids) then '{}' else array(
+        select t.id from unnest(p_ids) with ordinality as t (id, place) where not t.place = any (v.ends)
         order by t.place) end;
-    v_heard := exists (select from paceline.waiter where space = p_space);
-    if v_charged then
+    -- A caller that begins to wait from here on finds the runs locked.
+    v_awaited := exists (select from paceline.waiter where space = p_space);
+    if v.charged then
         -- A claim has locked its own queues, and a run is nearly always of one of them: nothing is waited for here.
-        perform from paceline.queue where id = any (v_queues) order by id for no key update;
+        perform from paceline.queue where id = any (v.queues) order by id for no key update;
     end if;
-    if v_open is not null then
-        -- Whoever ends a run has begun it, or would not know.
-        v_wakes := paceline.begin_open(p_space, v_seqs, p_now);
-        v_answer := paceline.end_plainly(p_space, p_now, p_ids, p_fences, p_outcomes, p_results, p_errors, p_empty);
-        v_answer.wakes := v_wakes || v_answer.wakes;
+    if v.open and not p_over then
+        -- A run that ends has begun.
+        v_answer.wakes := paceline.begin_open(p_space, v.seqs, p_now);
+        select v_answer.lost, v_answer.wakes || e.wakes, p_now into v_answer from paceline.end_leases(p_space, p_now, p_ids,
+            p_fences, p_outcomes, p_dues, p_results, p_errors, p_empty) as e;
         return v_answer;
     end if;
-    if v_meters is not null and array['completed'] @> p_outcomes then
-        -- All were charged to the same keys.
-        v_numbers := array_fill(cardinality(v_ends), array[cardinality(v_meters)]);
-        v_latest := array_fill(v_started, array[cardinality(v_meters)]);
-    elsif v_charged then
+    if v.open then
+        perform paceline.abandon(o.meters, o.taken) from unnest(v.seqs) as t (seq)
+            cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o where o.gate = 1;
+    end if;
+    if v.same is not null then
+        v_meters := v.same;
+        v_numbers := array_fill(cardinality(v.ends), array[cardinality(v.same)]);
+        v_latest := array_fill(v.latest, array[cardinality(v.same)]);
+    elsif v.charged then
         select array_agg(k.meter), array_agg(k.number), array_agg(k.latest) into v_meters, v_numbers, v_latest from (
             select u.meter, count(*)::int as number,
                 max(o.started_at) filter (where p_outcomes[t.i] = 'completed') as latest
-            from unnest(v_ends, v_rows) as t (i, row)
-            cross join lateral (select * from paceline.lease l where l.ctid = t.row limit 1) as o
+            from unnest(v.ends, v.seqs) as t (i, seq)
+            cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o
             cross join lateral unnest(o.meters) as u (meter) group by u.meter) as k;
     end if;
-    -- What is not kept leaves no trace, unless somebody waits to hear of it.
-    if v_gone is null or cardinality(v_gone) < cardinality(v_seqs) or v_heard then
-        insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
-                started_at, progress, message, result, error, logs, fence, cancel_asked)
-            select o.seq, o.queue, case when e.well then 4 when o.cancel_asked or e.outcome = 'cancelled' then 6 else 5 end,
-                p_now, p_now + t.keep, o.attempts_made, o.crashes, o.returns, o.due_at, o.started_at,
-                case when e.well then 100 else o.progress end, o.message, case when e.well then p_results[t.i] end,
-                case when e.well then null else coalesce(p_errors[t.i], o.error) end, o.logs, o.fence, o.cancel_asked
-            from unnest(v_ends, v_rows, v_keeps) as t (i, row, keep)
-            cross join lateral (select * from paceline.lease l where l.ctid = t.row limit 1) as o
-            cross join lateral (select p_outcomes[t.i] as outcome,
-                p_outcomes[t.i] = 'completed' and not o.cancel_asked as well offset 0) as e
-            where v_heard or t.keep is distinct from 0;
+    if v.kept or v_awaited then
+        perform paceline.write_done(v.ends, v.seqs, v.keeps, v.states, p_now, p_outcomes, p_results, p_errors, v_awaited);
     end if;
-    delete from paceline.lease where ctid = any (v_rows);
+    v_back := array_position(v.states, null) is not null;
+    if v_back then
+        perform paceline.go_back(v.ends, v.seqs, v.states, p_now, p_outcomes, p_dues, p_errors);
+    end if;
+    delete from paceline.lease where ctid = any (v.rows);
     if v_meters is not null and paceline.free(v_meters, v_numbers, v_latest) then
-        v_wakes := v_wakes || '*'::text;
+        v_answer.wakes := v_answer.wakes || '*'::text;
     end if;
-    v_answer.wakes := v_wakes || paceline.after_end(p_space, v_seqs, v_ended, v_gone, v_uniqs, v_queues, p_now,
-        p_empty, v_heard);
+    if v_back then
+        v_answer.wakes := v_answer.wakes || array(select 'q' || q from unnest(v.queues) as u (q));
+        -- What follows concerns only those that are over.
+        select array_agg(t.seq), array_agg(t.id), array_agg(t.seq) filter (where t.keep = 0) into v_seqs, v_ids, v_gone
+            from unnest(v.seqs, v.ids, v.keeps, v.states) as t (seq, id, keep, state) where t.state is not null;
+    else
+        v_seqs := v.seqs;
+        v_ids := v.ids;
+        v_gone := v.gone;
+    end if;
+    if v_seqs is null then return v_answer; end if;
+    v_answer.wakes := v_answer.wakes || paceline.after_end(p_space, v_seqs, v_ids, v_gone, v.uniqs, v.queues, p_now,
+        p_empty, v_awaited);
     return v_answer;
+end $$;
+
+-- The final state of a job after a run, null when it waits again.
+create function paceline.state_after(p_outcome text, p_cancel_asked boolean, p_crashes int) returns int
+language sql immutable as $$
+    select case when p_cancel_asked or p_outcome = 'cancelled' then 6 when p_outcome = 'completed' then 4
+        when p_outcome = 'failed' or p_outcome = 'crashed' and p_crashes >= 2 then 5 end
+$$;
+
+-- Runs that are over for good; what is not kept is written only where something waits for its end.
+create function paceline.write_done(p_ends int[], p_seqs bigint[], p_keeps bigint[], p_states int[], p_now bigint,
+    p_outcomes text[], p_results bytea[], p_errors text[], p_heard boolean) returns void language plpgsql as $$
+begin
+    insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
+            started_at, progress, message, result, error, logs, fence, cancel_asked)
+        select o.seq, o.queue, t.state, p_now, p_now + t.keep, o.attempts_made - (e.crashed and t.state = 5)::int,
+            o.crashes + (e.crashed and t.state <> 6)::int, o.returns, o.due_at, o.started_at,
+            case when t.state = 4 then 100 else o.progress end, o.message, case when t.state = 4 then p_results[t.i] end,
+            case when t.state = 4 then null when t.state = 5 and e.crashed then paceline.crashed_text(o.crashes + 1, e.error)
+                else e.error end, o.logs, o.fence, o.cancel_asked
+        from unnest(p_ends, p_seqs, p_keeps, p_states) as t (i, seq, keep, state)
+        cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o
+        cross join lateral (select p_outcomes[t.i] = 'crashed' as crashed, coalesce(p_errors[t.i], o.error) as error offset 0)
+            as e
+        where t.state is not null and (p_heard or t.keep is distinct from 0);
+end $$;
+
+-- Jobs that wait again: a retry at its time, everything else at once and in its old place.
+create function paceline.go_back(p_ends int[], p_seqs bigint[], p_states int[], p_now bigint, p_outcomes text[],
+    p_dues bigint[], p_errors text[]) returns void language plpgsql as $$
+declare
+    v_seqs bigint[];
+    v_dues bigint[];
+begin
+    select array_agg(t.seq order by t.i), array_agg(case when p_outcomes[t.i] = 'retry' then greatest(p_dues[t.i], p_now)
+            else p_now end order by t.i) into v_seqs, v_dues
+        from unnest(p_ends, p_seqs, p_states) as t (i, seq, state) where t.state is null;
+    insert into paceline.past (seq, attempts_made, crashes, returns, due_at, started_at, progress, message, error, logs,
+            fence)
+        select o.seq, o.attempts_made - (e.outcome <> 'retry')::int, o.crashes + (e.outcome = 'crashed')::int,
+            o.returns + (e.outcome = 'returned')::int, case when e.outcome = 'retry' then greatest(p_dues[t.i], p_now) else p_now end,
+            o.started_at, o.progress, o.message, coalesce(p_errors[t.i], o.error), o.logs, o.fence
+        from unnest(p_ends, p_seqs, p_states) as t (i, seq, state)
+        cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o
+        cross join lateral (select p_outcomes[t.i] as outcome offset 0) as e where t.state is null;
+    perform paceline.arrive(v_seqs, v_dues, array_fill(true, array[cardinality(v_seqs)]), p_now);
 end $$;
 
 -- What follows when jobs are over: unique keys are free, those who wait are told, what is not kept is removed.
@@ -265,7 +319,7 @@ begin
         select v_wakes || coalesce(array_agg(distinct 'j' || w.id), '{}') into v_wakes
             from paceline.waiter w where w.space = p_space and w.id = any (p_ids);
         if p_gone is not null then
-            insert into paceline.last_word (space, id, at, record, result, data)
+            insert into paceline.final_record (space, id, at, record, result, data)
                 select p_space, r.id, p_now, to_jsonb(r) - 'data' - 'result', r.result, r.data
                 from paceline.records(p_space, p_gone, p_now) as r
                 where exists (select from paceline.waiter w where w.space = p_space and w.id = r.id)
@@ -289,60 +343,36 @@ create function paceline.is_empty(p_queue int) returns boolean language sql vola
     select not exists (select from paceline.lease where queue = p_queue)
         and not exists (select from paceline.delayed where queue = p_queue)
         and not exists (select from paceline.arrival where queue = p_queue and what = 0)
-        and coalesce((select waiting from paceline.line where queue = p_queue order by version desc limit 1), 0) = 0
+        and coalesce((select waiting from paceline.queue_state where queue = p_queue order by version desc limit 1), 0) = 0
 $$;
 
 create function paceline.crashed_text(p_crashes int, p_error text) returns text language sql immutable as $$
     select format('crashed: it took down its worker %s times (%s)', p_crashes, coalesce(p_error, 'None'))
 $$;
 
--- Take one job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
-create function paceline.end_run(p_job paceline.job, p_lease paceline.lease, p_outcome text, p_now bigint,
-    p_due_at bigint, p_result bytea, p_error text, p_empty boolean) returns text[] language plpgsql as $$
+-- A job that has not started ends: cancelled, or failed because it can never start.
+create function paceline.end_waiting(p_job paceline.job, p_state int, p_now bigint, p_error text, p_empty boolean)
+returns text[] language plpgsql as $$
 declare
-    v_wakes text[] := '{}';
-    v_error text := coalesce(p_error, p_lease.error);
-    v_crashes int := p_lease.crashes + (p_outcome = 'crashed')::int;
-    v_state int;
-    v_due bigint;
+    v_past paceline.past;
 begin
-    if p_lease.gate = 1 then perform paceline.abandon(p_lease.meters, p_lease.taken); end if;
-    delete from paceline.lease where seq = p_lease.seq;
-    if p_lease.meters is not null and paceline.free(p_lease.meters,
-        array_fill(1, array[cardinality(p_lease.meters)]),
-        array_fill(case when p_outcome = 'completed' then p_lease.started_at end, array[cardinality(p_lease.meters)]))
-    then
-        v_wakes := v_wakes || '*'::text;
-    end if;
-    if p_lease.cancel_asked or p_outcome = 'cancelled' then
-        v_state := 6;
-    elsif p_outcome = 'completed' then
-        v_state := 4;
-        v_error := null;
-    elsif p_outcome = 'failed' then
-        v_state := 5;
-    elsif v_crashes >= 3 and p_outcome = 'crashed' then
-        v_state := 5;
-        v_error := paceline.crashed_text(v_crashes, v_error);
-    end if;
-    if v_state is not null then
-        insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
-                started_at, progress, message, result, error, logs, fence, cancel_asked)
-            values (p_lease.seq, p_lease.queue, v_state, p_now, p_now + p_job.keep,
-                p_lease.attempts_made - (p_outcome = 'crashed' and v_state = 5)::int,
-                case when v_state = 6 then p_lease.crashes else v_crashes end, p_lease.returns, p_lease.due_at,
-                p_lease.started_at, case when v_state = 4 then 100 else p_lease.progress end, p_lease.message,
-                case when v_state = 4 then p_result end, v_error, p_lease.logs, p_lease.fence, p_lease.cancel_asked);
-        return v_wakes || paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
+    delete from paceline.past where seq = p_job.seq returning * into v_past;
+    insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
+            started_at, progress, message, error, logs, fence, cancel_asked)
+        values (p_job.seq, p_job.queue, p_state, p_now, p_now + p_job.keep, coalesce(v_past.attempts_made, 0),
+            coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0), coalesce(v_past.due_at, p_job.due_at),
+            v_past.started_at, coalesce(v_past.progress, 0), v_past.message, coalesce(p_error, v_past.error),
+            v_past.logs, coalesce(v_past.fence, 0), false);
+    return case when p_state = 5 then array[paceline.failed_word(p_job, coalesce(v_past.attempts_made, 0), p_error)] end
+        || paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
             case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now,
             p_empty, true);
-    end if;
-    v_due := case when p_outcome = 'retry' then greatest(p_due_at, p_now) else p_now end;
-    insert into paceline.past (seq, attempts_made, crashes, returns, due_at, started_at, progress, message, error, logs,
-            fence)
-        values (p_lease.seq, p_lease.attempts_made - (p_outcome <> 'retry')::int, v_crashes,
-            p_lease.returns + (p_outcome = 'returned')::int, v_due, p_lease.started_at, p_lease.progress,
-            p_lease.message, v_error, p_lease.logs, p_lease.fence);
-    perform paceline.arrive(p_job, v_due, p_now, true);
-    return v_wakes || ('q' || p_job.queue);
 end $$;
+
+-- A job that no worker failed, but this step itself: the caller writes it into its log.
+create function paceline.failed_word(p_job paceline.job, p_attempts_made int, p_error text) returns text
+language sql volatile as $$
+    select 'f' || jsonb_build_object('id', p_job.id, 'queue', q.name, 'task', p_job.task, 'group', p_job.grp,
+        'attempts_made', p_attempts_made, 'error', p_error)::text
+    from paceline.queue q where q.id = p_job.queue
+$$;

@@ -136,14 +136,15 @@ begin
             else
                 v_answer.refused := v_answer.refused || p_ids[i];
                 perform paceline.move_starts(array[v_lease.seq], null);
-                v_answer.wakes := v_answer.wakes || '*'::text || paceline.end_run(v_job, v_lease, 'released',
-                    v_answer.instant, v_answer.instant, null, null, v_empty);
+                v_answer.wakes := v_answer.wakes || '*'::text || (paceline.end_leases(p_space, v_answer.instant,
+                    array[p_ids[i]], array[p_fences[i]], array['released'], array[v_answer.instant], array[null::bytea],
+                    array[null::text], v_empty)).wakes;
                 perform paceline.give_room(p_space, v_lease.meters);
             end if;
         end if;
     end loop;
     v_answer.wakes := array(select distinct unnest(v_answer.wakes));
-    perform paceline.tell(p_space, v_answer.wakes);
+    perform paceline.notify(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 
@@ -203,7 +204,7 @@ begin
         perform paceline.lock_keys(v_permit.meters);
     end if;
     v_answer := row (true, greatest(coalesce(p_now, paceline.clock_us()),
-        (select max(seen_at) from paceline.meters(v_meters))), 0, true, '{}'::text[], 4611686018427387904, 0);
+        (select max(seen_at) from paceline.meters(v_meters))), 0, true, '{}'::text[], paceline.never(), 0);
     if v_permit.gate = 0 and not paceline.open_again(v_permit.meters, v_permit.taken, v_permit.started_at, v_answer.instant)
     then
         perform paceline.end_permit(v_permit, false);
@@ -213,8 +214,8 @@ begin
         v_answer.wakes := array['*'];
         v_answer.until := coalesce((select max(paceline.opens_at(m, t.cost)) from unnest(v_meters, v_costs) as t (id, cost)
             cross join lateral paceline.meter_at(t.id) as m), v_answer.instant);
-        if v_answer.until >= 4611686018427387904 then v_answer.until := paceline.next_lease_end(p_space); end if;
-        perform paceline.tell(p_space, v_answer.wakes);
+        if v_answer.until >= paceline.never() then v_answer.until := paceline.next_lease_end(p_space); end if;
+        perform paceline.notify(p_space, v_answer.wakes);
         return v_answer;
     end if;
     update paceline.permit set until = v_answer.instant + p_lease, gate = greatest(gate, 1)

@@ -1,8 +1,39 @@
 -- Step 1, insert. Only inserts: no row that a claim locks is changed, so a caller's open transaction blocks no claim.
 
--- Adds jobs, given as parallel arrays. For each it answers the job that is there now, and whether it was there before.
--- Ids and unique keys are settled by the indexes (the second adder waits for the first one's transaction), sizes of
--- groups under a gate that only adders pass. `refused` is set when nothing was stored.
+-- New jobs, as parallel arrays. What all of them have in common is given once.
+create type paceline.new_jobs as (
+    ids text[], queues int[], tasks text[], datas bytea[], grps text[], sizes bigint[], delays bigint[], dues bigint[],
+    priorities bigint[], lifos boolean[], attempts int[], backoffs text[], timeouts bigint[], costs bigint[],
+    cost_maps jsonb[], keeps bigint[], uniqs text[], ttls bigint[]
+);
+
+-- The same as rows.
+create function paceline.each_new(j paceline.new_jobs) returns table (n int, id text, queue int, task text, data bytea,
+    grp text, size bigint, delay bigint, due bigint, priority bigint, lifo boolean, attempts int, backoff text, timeout bigint,
+    cost bigint, costs jsonb, keep bigint, uniq text, ttl bigint) language sql stable as $$
+    select t.n::int, t.id, case when t.n > f.queues then f.queue else t.queue end,
+        case when t.n > f.tasks then f.task else t.task end, t.data, t.grp, t.size,
+        case when t.n > f.delays then f.delay else t.delay end, t.due,
+        case when t.n > f.priorities then f.priority else t.priority end,
+        case when t.n > f.lifos then f.lifo else t.lifo end, case when t.n > f.manys then f.many else t.many end,
+        case when t.n > f.backoffs then f.backoff else t.backoff end,
+        case when t.n > f.timeouts then f.timeout else t.timeout end, case when t.n > f.costs then f.cost else t.cost end,
+        t.map, case when t.n > f.keeps then f.keep else t.keep end, t.uniq, t.ttl
+    from (select j.queues[1] as queue, cardinality(j.queues) as queues, j.tasks[1] as task, cardinality(j.tasks) as tasks,
+            j.delays[1] as delay, cardinality(j.delays) as delays, j.priorities[1] as priority,
+            cardinality(j.priorities) as priorities, j.lifos[1] as lifo, cardinality(j.lifos) as lifos,
+            j.attempts[1] as many, cardinality(j.attempts) as manys, j.backoffs[1] as backoff,
+            cardinality(j.backoffs) as backoffs, j.timeouts[1] as timeout, cardinality(j.timeouts) as timeouts,
+            j.costs[1] as cost, cardinality(j.costs) as costs, j.keeps[1] as keep, cardinality(j.keeps) as keeps offset 0) as f
+    cross join unnest(j.ids, j.queues, j.tasks, j.datas, j.grps, j.sizes, j.delays, j.dues, j.priorities, j.lifos,
+        j.attempts, j.backoffs, j.timeouts, j.costs, j.cost_maps, j.keeps, j.uniqs, j.ttls) with ordinality
+        as t (id, queue, task, data, grp, size, delay, due, priority, lifo, many, backoff, timeout, cost, map, keep, uniq,
+            ttl, n)
+$$;
+
+-- Add jobs. For each it answers the job that is there now, and whether it was there before. Ids and unique keys are
+-- settled by the indexes (the second adder waits for the first one's transaction), sizes of groups under a lock that only
+-- adders take. `refused` is set when nothing was stored.
 create function paceline.insert_jobs(
     p_space int, p_now bigint, p_ids text[], p_queues int[], p_tasks text[], p_datas bytea[], p_grps text[],
     p_sizes bigint[], p_delays bigint[], p_dues bigint[], p_priorities bigint[], p_lifos boolean[], p_attempts int[],
@@ -14,200 +45,124 @@ language plpgsql
 #variable_conflict use_column
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
+    j paceline.new_jobs := row (p_ids, p_queues, p_tasks, p_datas, p_grps, p_sizes, p_delays, p_dues, p_priorities, p_lifos,
+        p_attempts, p_backoffs, p_timeouts, p_costs, p_cost_maps, p_keeps, p_uniqs, p_ttls);
     v_number int := cardinality(p_ids);
-    v_new boolean[];
-    v_ids text[] := p_ids;
-    v_seqs bigint[];
-    v_inserted int;
-    v_size bigint;
-    v_sizes jsonb := '{}';
-    v_key text;
-    v_next int;
-    v_old bigint;
-    v_held record;
-    v_fault jsonb;
+    s record;
 begin
     perform paceline.expire(p_space, v_now);
-    -- An id that is there already, or twice in this bulk, gives the job that has it.
-    select array_agg(t.place = t.first and j.seq is null order by t.place)
-        into v_new
-        from (select u.id, u.place, min(u.place) over (partition by u.id) as first
-            from unnest(p_ids) with ordinality as u (id, place)) as t
-        left join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j on true;
-    select array_agg(case when v_new[i] then nextval('paceline.job_seq') end order by i) into v_seqs
-        from generate_series(1, v_number) as i;
-    insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, costs, timeout,
-            backoff, keep, uniq, uniq_until, created_at, due_at)
-        select v_seqs[i], p_space, p_ids[i], p_queues[i], p_tasks[i], p_grps[i], p_datas[i], p_priorities[i],
-            case when p_lifos[i] then -v_seqs[i] else v_seqs[i] end, p_attempts[i], p_costs[i], p_cost_maps[i],
-            p_timeouts[i], p_backoffs[i], p_keeps[i], p_uniqs[i], v_now + p_ttls[i], v_now,
-            case when p_dues[i] is null then v_now + p_delays[i] else greatest(p_dues[i], v_now) end
-        from generate_series(1, v_number) as i where v_new[i] order by i
-        on conflict (id, space) do nothing;
-    get diagnostics v_inserted = row_count;
-    if v_inserted < (select count(*) from unnest(v_new) as t (new) where t.new) then
-        -- Somebody else added one of them a moment ago.
-        for i in 1 .. v_number loop
-            v_new[i] := v_new[i] and exists (select from paceline.job j where j.seq = v_seqs[i]);
-        end loop;
+    select p_ids as ids, array_agg(nextval('paceline.job_seq')) as seqs, array_fill(true, array[v_number]) as new,
+        null::jsonb as refused into s from generate_series(1, v_number);
+    if paceline.store_jobs(p_space, v_now, j, s.seqs, null) < v_number then
+        -- An id that is there already, or twice in this bulk, gives the job that has it.
+        s.new := array(select exists (select from paceline.job o where o.seq = t.seq)
+            from unnest(s.seqs) with ordinality as t (seq, n) order by t.n);
     end if;
-    if exists (select from unnest(p_uniqs, p_sizes, p_costs, p_cost_maps) as t (uniq, size, cost, map)
-        where t.uniq is not null or t.size is not null or t.cost <> 1 or t.map is not null)
-    then
-        -- In one order for everybody, so that two adders wait for each other and never both.
-        for v_held in select distinct t.queue, t.grp from unnest(v_new, p_queues, p_grps, p_sizes)
-            as t (new, queue, grp, size) where t.new and t.size is not null and t.grp is not null order by 1, 2
-        loop
-            insert into paceline.gate as g (queue, grp) values (v_held.queue, v_held.grp)
-                on conflict (queue, grp) do update set passed = g.passed + 1;
-        end loop;
-        for i in 1 .. v_number loop
-            continue when not v_new[i];
-            if p_uniqs[i] is not null then
-                v_key := paceline.take_unique(p_queues[i], p_uniqs[i], v_seqs[i], v_now + p_ttls[i], v_now);
-                if v_key is not null then
-                    delete from paceline.job where seq = v_seqs[i];
-                    v_new[i] := false;
-                    v_ids[i] := v_key;
-                    -- The id is free again: the next job of this bulk that wants it gets it, in its own place.
-                    select min(k) into v_next from generate_series(i + 1, v_number) as k where p_ids[k] = p_ids[i];
-                    if v_next is not null then
-                        v_new[v_next] := true;
-                        for k in v_next .. v_number loop
-                            continue when not v_new[k];
-                            v_old := v_seqs[k];
-                            v_seqs[k] := nextval('paceline.job_seq');
-                            update paceline.job set seq = v_seqs[k],
-                                place = case when p_lifos[k] then -v_seqs[k] else v_seqs[k] end where seq = v_old;
-                        end loop;
-                        insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost,
-                                costs, timeout, backoff, keep, uniq, uniq_until, created_at, due_at)
-                            select v_seqs[k], p_space, p_ids[k], p_queues[k], p_tasks[k], p_grps[k], p_datas[k],
-                                p_priorities[k], case when p_lifos[k] then -v_seqs[k] else v_seqs[k] end,
-                                p_attempts[k], p_costs[k], p_cost_maps[k], p_timeouts[k], p_backoffs[k], p_keeps[k],
-                                p_uniqs[k], v_now + p_ttls[k], v_now,
-                                case when p_dues[k] is null then v_now + p_delays[k] else greatest(p_dues[k], v_now) end
-                            from generate_series(v_next, v_next) as k;
-                    end if;
-                    continue;
-                end if;
-            end if;
-            if p_costs[i] <> 1 or p_cost_maps[i] is not null then
-                v_fault := paceline.misfit(p_space, p_queues[i], p_tasks[i], p_grps[i], p_costs[i], p_cost_maps[i]);
-                exit when v_fault is not null;
-            end if;
-            continue when p_grps[i] is null;
-            v_key := p_queues[i] || ':' || p_grps[i];
-            if not v_sizes ? v_key then
-                v_size := case when p_grps[i] is null then 0 else paceline.group_size(p_queues[i], p_grps[i]) end;
-                v_sizes := v_sizes || jsonb_build_object(v_key, v_size);
-            end if;
-            v_size := (v_sizes ->> v_key)::bigint;
-            if p_sizes[i] is not null and v_size >= p_sizes[i] then
-                v_fault := jsonb_build_object('error', 'group full', 'group', p_grps[i], 'size', v_size,
-                    'max_size', p_sizes[i]);
-                exit;
-            end if;
-            v_sizes := v_sizes || jsonb_build_object(v_key, v_size + 1);
-        end loop;
-        if v_fault is not null then
-            -- Nothing is left behind, and a caller's transaction goes on.
-            delete from paceline.uniq u using paceline.job j
-                where j.seq = any (v_seqs) and j.uniq is not null and u.queue = j.queue and u.key = j.uniq and u.seq = j.seq;
-            delete from paceline.job where seq = any (v_seqs);
-            return query select v_fault, null::text[], null::bigint[], null::boolean[], v_now, null::bigint[];
+    if p_uniqs is not null or p_sizes is not null or p_cost_maps is not null or array_remove(p_costs, 1) <> '{}' then
+        select * into s from paceline.settle(p_space, v_now, j, s.seqs, s.new);
+        if s.refused is not null then
+            return query select s.refused, null::text[], null::bigint[], null::boolean[], v_now, null::bigint[];
             return;
         end if;
     end if;
-    insert into paceline.delayed (queue, due_at, place, grp)
-        select j.queue, j.due_at, j.place, j.grp from generate_series(1, v_number) as i
-        cross join lateral (select * from paceline.job o where o.seq = v_seqs[i] limit 1) as j
-        where v_new[i] and (p_delays[i] > 0 or p_dues[i] is not null) and j.due_at > v_now;
-    with came as materialized (
-        select i, j.queue, j.task, j.grp, j.priority, j.place, j.cost <> 1 or j.costs is not null as big
-        from generate_series(1, v_number) as i
-        cross join lateral (select * from paceline.job o where o.seq = v_seqs[i] limit 1) as j
-        where v_new[i] and j.due_at <= v_now
-    ), lanes as materialized (
-        select s.*, paceline.guess_lane(s.queue, s.task, s.grp) as lane
-        from (select queue, task, grp, min(i) as first, count(*) as number, min(array[priority, place]) as head,
-            array_agg(priority) as priorities, array_agg(place) as places, array_agg(big) as bigs
-            from came group by queue, task, grp order by min(i)) as s
-    ), waits as (
-        insert into paceline.wait (lane, priority, place, big) select l.lane, u.priority, u.place, u.big
-            from lanes l, unnest(l.priorities, l.places, l.bigs) as u (priority, place, big)
-    )
-    insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
-        select queue, 0, lane, task, grp, number, head[1], head[2] from lanes order by first;
-    perform paceline.tell(p_space, (select coalesce(array_agg(distinct 'q' || t.queue), '{}')
-        from unnest(v_new, p_queues) as t (new, queue) where t.new), p_late);
-    return query select null::jsonb, v_ids, v_seqs, (select array_agg(not n order by place)
-        from unnest(v_new) with ordinality as t (n, place)), v_now,
-        (select array_agg(distinct j.seq) from unnest(v_new, v_ids) as t (new, id) cross join lateral (
-            select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j where not t.new);
+    perform paceline.arrive(case when true = all (s.new) then s.seqs else array(select t.seq
+        from unnest(s.seqs, s.new) with ordinality as t (seq, new, n) where t.new order by t.n) end, null, null, v_now);
+    if true = any (s.new) then
+        perform paceline.notify(p_space, array(select distinct 'q' || t.queue from unnest(p_queues) as t (queue)), p_late);
+    end if;
+    if true = all (s.new) then
+        return query select null::jsonb, null::text[], s.seqs, null::boolean[], v_now, null::bigint[];
+        return;
+    end if;
+    return query select null::jsonb, s.ids, s.seqs, array(select not t.new
+        from unnest(s.new) with ordinality as t (new, n) order by t.n), v_now,
+        (select array_agg(distinct o.seq) from unnest(s.new, s.ids) as t (new, id) cross join lateral (
+            select u.seq from paceline.job u where u.id = t.id and u.space = p_space limit 1) as o where not t.new);
 end $$;
 
--- Adds jobs of one task that have the same options and leave nothing to be settled but their ids: no delay, no unique
--- key, no maximum size, a cost of 1. In as few statements as can be; when an id is there already, the long way. That is
--- an error here and not a conflict to pass over: looking for those first would cost every job a quarter more.
-create function paceline.add_jobs(
-    p_space int, p_now bigint, p_ids text[], p_datas bytea[], p_grps text[], p_queue int, p_task text, p_priority bigint,
-    p_lifo boolean, p_attempts int, p_backoff text, p_timeout bigint, p_keep bigint, p_late boolean
-) returns table (refused jsonb, ids text[], seqs bigint[], existed boolean[], instant bigint, found bigint[])
-language plpgsql
-/* by key */ as $$
+-- Write the bodies of new jobs, or of one of them; gives how many. What has an id that is there already is passed over.
+create function paceline.store_jobs(p_space int, p_now bigint, j paceline.new_jobs, p_seqs bigint[], p_only int) returns int
+language plpgsql as $$
 declare
-    v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_size int[] := array[cardinality(p_ids)];
-    v_lane bigint := case when p_grps is null then paceline.guess_lane(p_queue, p_task, null) end;
-    v_seqs bigint[];
+    v_number int;
 begin
-    begin
-        with came as (
-            insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, timeout,
-                    backoff, keep, created_at, due_at)
-                select s.seq, p_space, s.id, p_queue, p_task, s.grp, s.data, p_priority,
-                    case when p_lifo then -s.seq else s.seq end, p_attempts, 1, p_timeout, p_backoff, p_keep, v_now, v_now
-                from (select nextval('paceline.job_seq') as seq, t.* from unnest(p_ids, p_datas, p_grps) as t (id, data, grp)
-                    offset 0) as s returning seq, place
-        ), waits as (
-            insert into paceline.wait (lane, priority, place) select v_lane, p_priority, c.place from came c
-                where v_lane is not null
-        )
-        select array_agg(c.seq) into v_seqs from came c;
-    exception when unique_violation then
-        return query select * from paceline.insert_jobs(p_space, p_now, p_ids, array_fill(p_queue, v_size),
-            array_fill(p_task, v_size), p_datas, p_grps, null, array_fill(0::bigint, v_size), null,
-            array_fill(p_priority, v_size), array_fill(p_lifo, v_size), array_fill(p_attempts, v_size),
-            array_fill(p_backoff, v_size), array_fill(p_timeout, v_size), array_fill(1::bigint, v_size), null,
-            array_fill(p_keep, v_size), null, null, p_late);
-        return;
-    end;
-    if p_grps is null then
-        insert into paceline.arrival (queue, what, lane, task, number, priority, place)
-            values (p_queue, 0, v_lane, p_task, v_size[1], p_priority,
-                case when p_lifo then -v_seqs[v_size[1]] else v_seqs[1] end);
-    else
-        with lanes as materialized (
-            select s.*, paceline.guess_lane(p_queue, p_task, s.grp) as lane
-            from (select t.grp, min(t.place) as head, count(*) as number, array_agg(t.place) as places, min(t.i) as first
-                from (select u.grp, u.i, case when p_lifo then -u.seq else u.seq end as place
-                    from unnest(p_grps, v_seqs) with ordinality as u (grp, seq, i)) as t group by t.grp) as s
-        ), waits as (
-            insert into paceline.wait (lane, priority, place) select l.lane, p_priority, u.place
-                from lanes l, unnest(l.places) as u (place)
-        )
-        insert into paceline.arrival (queue, what, lane, task, grp, number, priority, place)
-            select p_queue, 0, l.lane, p_task, l.grp, l.number, p_priority, l.head from lanes l order by l.first;
-    end if;
-    if paceline.hears(p_space, p_late) then
-        perform pg_notify('paceline.ears', p_space || chr(10) || pg_backend_pid() || chr(10) || 'q' || q.name)
-            from paceline.queue q where q.id = p_queue;
-    end if;
-    ids := p_ids;
-    seqs := v_seqs;
-    instant := v_now;
-    return next;
+    insert into paceline.job (seq, space, id, queue, task, grp, data, priority, place, attempts, cost, costs, timeout,
+            backoff, keep, uniq, uniq_until, created_at, due_at)
+        select p_seqs[e.n], p_space, e.id, e.queue, e.task, e.grp, e.data, e.priority,
+            case when e.lifo then -p_seqs[e.n] else p_seqs[e.n] end, e.attempts, e.cost, e.costs, e.timeout, e.backoff, e.keep,
+            e.uniq, p_now + e.ttl, p_now, case when e.due is null then p_now + e.delay else greatest(e.due, p_now) end
+        from paceline.each_new(j) as e where p_only is null or e.n = p_only
+        on conflict (id, space) do nothing;
+    get diagnostics v_number = row_count;
+    return v_number;
+end $$;
+
+-- Unique keys, costs and sizes of groups, job by job in the order given; `refused` says why nothing is stored.
+create function paceline.settle(p_space int, p_now bigint, j paceline.new_jobs, p_seqs bigint[], p_new boolean[],
+    out ids text[], out seqs bigint[], out new boolean[], out refused jsonb) language plpgsql as $$
+declare
+    e record;
+    v_holder text;
+    v_size bigint;
+    v_sizes jsonb := '{}';
+begin
+    ids := j.ids;
+    seqs := p_seqs;
+    new := p_new;
+    -- In one order for everybody, so that two adders wait for each other and never both.
+    for e in select distinct u.queue, u.grp from paceline.each_new(j) as u
+        where new[u.n] and u.size is not null and u.grp is not null order by 1, 2
+    loop
+        insert into paceline.group_lock as g (queue, grp) values (e.queue, e.grp)
+            on conflict (queue, grp) do update set passed = g.passed + 1;
+    end loop;
+    for e in select * from paceline.each_new(j) order by n loop
+        continue when not new[e.n];
+        if e.uniq is not null then
+            v_holder := paceline.take_unique(e.queue, e.uniq, seqs[e.n], p_now + e.ttl, p_now);
+            if v_holder is not null then
+                delete from paceline.job where seq = seqs[e.n];
+                new[e.n] := false;
+                ids[e.n] := v_holder;
+                select r.seqs, r.new into seqs, new from paceline.pass_on_id(p_space, p_now, j, seqs, new, e.n) as r;
+                continue;
+            end if;
+        end if;
+        if e.cost <> 1 or e.costs is not null then
+            refused := paceline.misfit(p_space, e.queue, e.task, e.grp, e.cost, e.costs);
+            exit when refused is not null;
+        end if;
+        continue when e.grp is null;
+        v_size := coalesce((v_sizes ->> (e.queue || ':' || e.grp))::bigint, paceline.group_size(e.queue, e.grp));
+        if v_size >= e.size then
+            refused := jsonb_build_object('error', 'group full', 'group', e.grp, 'size', v_size, 'max_size', e.size);
+            exit;
+        end if;
+        v_sizes := v_sizes || jsonb_build_object(e.queue || ':' || e.grp, v_size + 1);
+    end loop;
+    if refused is null then return; end if;
+    -- Nothing is left behind, and a caller's transaction goes on.
+    delete from paceline.uniq u using paceline.job o
+        where o.seq = any (seqs) and o.uniq is not null and u.queue = o.queue and u.key = o.uniq and u.seq = o.seq;
+    delete from paceline.job where seq = any (seqs);
+end $$;
+
+-- A job of a bulk was not stored, so its id is free: the next one that wants it gets it, in its own place.
+create function paceline.pass_on_id(p_space int, p_now bigint, j paceline.new_jobs, inout seqs bigint[],
+    inout new boolean[], p_place int) language plpgsql as $$
+declare
+    v_next int := (select min(k) from generate_series(p_place + 1, cardinality(new)) as k where j.ids[k] = j.ids[p_place]);
+    v_old bigint;
+begin
+    if v_next is null then return; end if;
+    new[v_next] := true;
+    for k in v_next .. cardinality(new) loop
+        continue when not new[k];
+        v_old := seqs[k];
+        seqs[k] := nextval('paceline.job_seq');
+        update paceline.job set seq = seqs[k], place = case when place < 0 then -seqs[k] else seqs[k] end where seq = v_old;
+    end loop;
+    perform paceline.store_jobs(p_space, p_now, j, seqs, v_next);
 end $$;
 
 -- Take a unique key for a job; gives the id of the live job that has it. A key whose time is over is free.
@@ -259,7 +214,7 @@ begin
     if not found then
         insert into paceline.queue (space, name) values (p_space, p_name) on conflict (space, name) do nothing
             returning id into v_id;
-        if found then insert into paceline.line (queue) values (v_id); end if;
+        if found then insert into paceline.queue_state (queue) values (v_id); end if;
         select id into v_id from paceline.queue where space = p_space and name = p_name;
     end if;
     return v_id;

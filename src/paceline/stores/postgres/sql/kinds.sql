@@ -22,13 +22,13 @@ begin
 end $$;
 
 create function paceline.slots_of(p_parts bigint[]) returns bigint language sql immutable as $$
-    select coalesce(min(p_parts[i * 8 + 2]), 4611686018427387904)
+    select coalesce(min(p_parts[i * 8 + 2]), paceline.never())
     from generate_series(0, cardinality(p_parts) / 8 - 1) as i where p_parts[i * 8 + 1] = 2
 $$;
 
 -- A handler that begins later than this after its start asks first: the smallest guard of these rates.
 create function paceline.guard_of(p_parts bigint[]) returns bigint language sql immutable as $$
-    select coalesce(min(p_parts[i * 8 + 8]), 4611686018427387904)
+    select coalesce(min(p_parts[i * 8 + 8]), paceline.never())
     from generate_series(0, cardinality(p_parts) / 8 - 1) as i where p_parts[i * 8 + 1] = 1 and p_parts[i * 8 + 8] > 0
 $$;
 
@@ -49,7 +49,7 @@ begin
     if p_parts[b + 1] = 1 then
         v_leave := p_parts[b + 4] - p_parts[b + 2] + p_cost;
         if v_leave <= 0 then return 0; end if;
-        if v_leave > p_parts[b + 4] then return 4611686018427387904; end if;
+        if v_leave > p_parts[b + 4] then return paceline.never(); end if;
         if v_leave <= p_parts[b + 5] then return p_parts[b + 6] + p_parts[b + 3]; end if;
         select s.at into v_at from paceline.spent s
             where s.meter = p_meter and s.part = p_part and s.cum >= v_leave order by s.cum limit 1;
@@ -61,7 +61,7 @@ begin
     end if;
     -- A large cost may lie beyond the end of time.
     return least(div(paceline.spacing_due(p_parts[b + 2], p_parts[b + 3], p_parts[b + 4], p_parts[b + 5], p_parts[b + 6])
-        + p_parts[b + 2] - 1, p_parts[b + 2]), 4611686018427387904);
+        + p_parts[b + 2] - 1, p_parts[b + 2]), paceline.never());
 end $$;
 
 -- As far as time decides. Open starts are in every window.
@@ -79,7 +79,7 @@ end $$;
 
 create function paceline.opens_at(m paceline.meter, p_cost bigint) returns bigint language plpgsql stable as $$
 begin
-    if m.in_flight >= m.slots then return 4611686018427387904; end if;
+    if m.in_flight >= m.slots then return paceline.never(); end if;
     return paceline.opens_in_time(m, p_cost);
 end $$;
 
@@ -89,7 +89,7 @@ create function paceline.fits(m paceline.meter, p_cost bigint) returns boolean l
 $$;
 
 create function paceline.most(p_parts bigint[]) returns bigint language sql immutable as $$
-    select coalesce(min(p_parts[i * 8 + 2]), 4611686018427387904)
+    select coalesce(min(p_parts[i * 8 + 2]), paceline.never())
     from generate_series(0, cardinality(p_parts) / 8 - 1) as i where p_parts[i * 8 + 1] = 1
 $$;
 
@@ -222,7 +222,7 @@ end $$;
 create function paceline.lacks_only_room(m paceline.meter, p_cost bigint, p_now bigint) returns boolean
 language sql stable as $$
     select p_cost > 1 and paceline.opens_at(m, 1) <= p_now and p_now < paceline.opens_at(m, p_cost)
-        and paceline.opens_at(m, p_cost) < 4611686018427387904
+        and paceline.opens_at(m, p_cost) < paceline.never()
 $$;
 
 -- True when only windows refuse: no hold, no gap, no missing slot.

@@ -63,7 +63,7 @@ begin
         perform paceline.reclassify_all(p_space);
         v_wakes := array['*'];
     end if;
-    perform paceline.tell(p_space, v_wakes);
+    perform paceline.notify(p_space, v_wakes);
     return v_wakes;
 end $$;
 
@@ -84,11 +84,11 @@ begin
     delete from paceline.key where id = any (v_keys);
     perform paceline.plan(p_space);
     perform paceline.reclassify_all(p_space);
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
     return true;
 end $$;
 
-create function paceline.override(p_space int, p_now bigint, p_limit text, p_group text, p_kind jsonb, p_reason text,
+create function paceline.set_override(p_space int, p_now bigint, p_limit text, p_group text, p_kind jsonb, p_reason text,
     p_for bigint, p_expires bigint) returns void language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
@@ -107,7 +107,7 @@ begin
     perform paceline.plan(p_space);
     perform paceline.renew(v_lim);
     perform paceline.limit_opened(p_space, v_lim.id, '');
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
 end $$;
 
 create function paceline.lift(p_space int, p_now bigint, p_limit text, p_group text) returns boolean
@@ -121,7 +121,7 @@ begin
     perform paceline.plan(p_space);
     perform paceline.renew(v_lim);
     perform paceline.limit_opened(p_space, v_lim.id, '');
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
     return true;
 end $$;
 
@@ -148,7 +148,7 @@ begin
     for v_hold in select h from jsonb_array_elements(p_holds) as h loop
         perform paceline.hold_key(p_space, v_hold, v_now, null);
     end loop;
-    if v_made then perform paceline.tell(p_space, array['*']); end if;
+    if v_made then perform paceline.notify(p_space, array['*']); end if;
     return v_made;
 end $$;
 
@@ -167,7 +167,7 @@ begin
     update paceline.meter set version = version + 1, hold_until = 0, hold_reason = null, refusals = 0
         where id = any (v_keys);
     perform paceline.limit_opened(p_space, v_lim.id, coalesce(p_group, ''));
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
 end $$;
 
 -- Let a key count from nothing; its hold stays.
@@ -188,7 +188,7 @@ begin
     perform paceline.forget_starts(m.id);
     update paceline.meter set version = version + 1, hold_until = 0, hold_reason = null, refusals = 0 where id = m.id;
     perform paceline.limit_opened(p_space, m.lim, coalesce(p_group, ''));
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
 end $$;
 
 create type paceline.grant_ as (granted boolean, instant bigint, until bigint, leased boolean, wakes text[], guard bigint,
@@ -216,7 +216,7 @@ begin
     end;
     v_answer.instant := v_now;
     v_answer.wakes := v_back.wakes;
-    perform paceline.tell(p_space, v_answer.wakes);
+    perform paceline.notify(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 
@@ -259,18 +259,18 @@ begin
             v_until := greatest(v_until,
                 case when m.reserved_until > v_now then m.reserved_until else m.reserved_deadline end);
         end if;
-        v_leased := v_leased or m.slots < 4611686018427387904;
+        v_leased := v_leased or m.slots < paceline.never();
         v_answer.guard := least(v_answer.guard, m.guard);
     end loop;
     v_answer.waited := paceline.waited(v_now);
     if v_until > v_now and not p_force then
-        if v_until >= 4611686018427387904 then
+        if v_until >= paceline.never() then
             perform paceline.await_keys(v_meters);
         end if;
         if p_waits then perform paceline.reserve_permit(v_meters, p_costs, p_permit, v_now); end if;
-        v_answer := row (false, v_now, case when v_until < 4611686018427387904 then v_until
-            else paceline.next_lease_end(p_space) end, false, v_answer.wakes, 4611686018427387904, v_answer.waited);
-        perform paceline.tell(p_space, v_answer.wakes);
+        v_answer := row (false, v_now, case when v_until < paceline.never() then v_until
+            else paceline.next_lease_end(p_space) end, false, v_answer.wakes, paceline.never(), v_answer.waited);
+        perform paceline.notify(p_space, v_answer.wakes);
         return v_answer;
     end if;
     if p_waits then v_answer.wakes := v_answer.wakes || paceline.drop_reservations(p_space, p_permit, true); end if;
@@ -293,7 +293,7 @@ begin
                 meters = excluded.meters, taken = excluded.taken, gate = 0;
     end if;
     v_answer := row (true, v_now, 0, v_leased, v_answer.wakes, v_answer.guard, v_answer.waited);
-    perform paceline.tell(p_space, v_answer.wakes);
+    perform paceline.notify(p_space, v_answer.wakes);
     return v_answer;
 end $$;
 
@@ -345,7 +345,7 @@ begin
         end if;
         if paceline.end_permit(v_permit, true) then v_wakes := v_wakes || '*'::text; end if;
     end loop;
-    perform paceline.tell(p_space, v_wakes);
+    perform paceline.notify(p_space, v_wakes);
     return v_wakes;
 end $$;
 

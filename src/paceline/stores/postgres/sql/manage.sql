@@ -71,7 +71,7 @@ begin
     loop
         v_wakes := v_wakes || paceline.move_one(v_job, p_move, v_now, paceline.wants_empty(p_space, p_empty));
     end loop;
-    perform paceline.tell(p_space, v_wakes);
+    perform paceline.notify(p_space, v_wakes);
     return v_wakes;
 end $$;
 
@@ -95,7 +95,7 @@ begin
         perform paceline.leave(p_job);
         insert into paceline.past as p (seq, attempts_made, crashes, returns, due_at, progress, fence)
             values (p_job.seq, 0, 0, 0, p_now, 0, 0) on conflict (seq) do update set due_at = excluded.due_at;
-        perform paceline.arrive(p_job, p_now, p_now, true);
+        perform paceline.arrive(array[p_job.seq], array[p_now], array[true], p_now);
     elsif p_move = 'retry' then
         if p_job.uniq is not null
             and paceline.take_unique(p_job.queue, p_job.uniq, p_job.seq, p_job.uniq_until, p_now) <> p_job.id then
@@ -104,7 +104,7 @@ begin
         delete from paceline.done where seq = p_job.seq returning * into v_done;
         insert into paceline.past (seq, attempts_made, crashes, returns, due_at, progress, fence, logs)
             values (p_job.seq, 0, 0, 0, p_now, 0, v_done.fence, v_done.logs);
-        perform paceline.arrive(p_job, p_now, p_now, true);
+        perform paceline.arrive(array[p_job.seq], array[p_now], array[true], p_now);
     else
         v_wakes := v_wakes || paceline.remove_jobs(p_job.space, array[p_job.seq]);
     end if;
@@ -177,13 +177,13 @@ begin
     delete from paceline.wait where ctid = any (v_rows);
     for v_lane in select t.id, count(*)::int as number from unnest(v_lanes) as t (id) group by t.id loop
         update paceline.lane set version = version + 1, waiting = waiting - v_lane.number,
-            state = case when state = 2 and waiting > v_lane.number then 1 else state end
+            state = case when state = paceline.blocked() and waiting > v_lane.number then paceline.ready() else state end
             where ctid = any (paceline.lane_rows(array[v_lane.id]));
     end loop;
     for v_queue in select j.queue, count(*) as number from paceline.lane_queues(v_lanes) as j (queue) group by j.queue loop
-        update paceline.line set version = version + 1, waiting = waiting - v_queue.number,
+        update paceline.queue_state set version = version + 1, waiting = waiting - v_queue.number,
             low_class = '{}', low_turn = '{}', low_filed = '{}' where queue = v_queue.queue
-            and version >= (select o.version from paceline.line o where o.queue = v_queue.queue
+            and version >= (select o.version from paceline.queue_state o where o.queue = v_queue.queue
                 order by o.version desc limit 1);
     end loop;
 end $$;
@@ -246,7 +246,7 @@ begin
         end if;
     end loop;
     v_part.wakes := array(select distinct unnest(v_part.wakes));
-    perform paceline.tell(p_space, v_part.wakes);
+    perform paceline.notify(p_space, v_part.wakes);
     return v_part;
 end $$;
 
@@ -267,7 +267,7 @@ begin
         and not exists (select from paceline.done d where d.seq = t.seq));
     v_part.number := cardinality(v_seqs);
     v_part.wakes := paceline.remove_jobs(p_space, v_seqs) || ('q' || p_queue);
-    perform paceline.tell(p_space, v_part.wakes);
+    perform paceline.notify(p_space, v_part.wakes);
     return v_part;
 end $$;
 
@@ -293,7 +293,7 @@ begin
             when r.state = 2 then r.created_at else r.due_at end > p_older;
     v_part.number := cardinality(v_seqs);
     v_part.wakes := paceline.remove_jobs(p_space, v_seqs);
-    perform paceline.tell(p_space, v_part.wakes);
+    perform paceline.notify(p_space, v_part.wakes);
     return v_part;
 end $$;
 
@@ -335,13 +335,13 @@ begin
     delete from paceline.class where queue = p_queue;
     delete from paceline.start where queue = p_queue;
     update paceline.queue set paused = false where id = p_queue and paused;
-    update paceline.line set version = version + 1, virtual_time = 0, filings = 0, waiting = 0, low_class = '{}',
+    update paceline.queue_state set version = version + 1, virtual_time = 0, filings = 0, waiting = 0, low_class = '{}',
         low_turn = '{}', low_filed = '{}' where queue = p_queue;
     v_keys := array(select k.id from paceline.lim l join paceline.key k on k.lim = l.id
         where l.space = p_space and l.queues = array[v_queue.name]);
     perform paceline.lock_keys(v_keys);
     perform paceline.forget_starts(t.id) from unnest(v_keys) as t (id);
-    perform paceline.tell(p_space, wakes);
+    perform paceline.notify(p_space, wakes);
 end $$;
 
 -- Pause or resume a queue, one of its tasks or one of its groups; what runs goes on.
@@ -354,7 +354,7 @@ begin
     if p_group is not null then
         insert into paceline.grp (queue, name, paused) values (p_queue, p_group, p_paused)
             on conflict (queue, name) do update set paused = excluded.paused returning * into v_grp;
-        update paceline.lane set version = version + 1, state = case when p_paused then 4 else 1 end
+        update paceline.lane set version = version + 1, state = case when p_paused then paceline.paused() else paceline.ready() end
             where id = any (v_grp.lanes) and (p_paused or waiting > 0);
         perform paceline.forget_lowest(array[p_queue]);
     end if;
@@ -366,7 +366,7 @@ begin
     if p_group is null and p_task is null then
         update paceline.queue set paused = p_paused where id = p_queue;
     end if;
-    perform paceline.tell(q.space, array['q' || q.id]) from paceline.queue q where q.id = p_queue;
+    perform paceline.notify(q.space, array['q' || q.id]) from paceline.queue q where q.id = p_queue;
 end $$;
 
 -- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; at most so many a call.
@@ -375,7 +375,7 @@ declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_seqs bigint[];
     v_queue paceline.queue;
-    v_line paceline.line;
+    v_queue_state paceline.queue_state;
     v_idle bigint[];
     v_oldest bigint;
     m paceline.meter;
@@ -395,15 +395,15 @@ begin
             select o.at from (select t.at, sum(cardinality(t.jobs)) over (order by t.at desc, t.id desc) as n
                 from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1);
         -- A group whose turn has passed joins behind everyone, as a new one does.
-        v_line := paceline.line_of(v_queue.id);
+        v_queue_state := paceline.queue_state_of(v_queue.id);
         v_idle := array(select g.id from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
             and not exists (select from unnest(g.lanes) as u (id)
                 cross join lateral (select o.waiting, o.turn from paceline.lane o where o.id = u.id
                     order by o.version desc limit 1) as l
-                where l.waiting > 0 or l.turn > v_line.virtual_time + 65536));
+                where l.waiting > 0 or l.turn > v_queue_state.virtual_time + paceline.one()));
         delete from paceline.lane where id = any (array(select unnest(g.lanes) from paceline.grp g where g.id = any (v_idle)));
         delete from paceline.grp where id = any (v_idle);
-        delete from paceline.gate where ctid in (select k.ctid from paceline.gate k where k.queue = v_queue.id
+        delete from paceline.group_lock where ctid in (select k.ctid from paceline.group_lock k where k.queue = v_queue.id
             and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
             and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)
             for update skip locked);
@@ -422,7 +422,7 @@ begin
             delete from paceline.key where id = m.id;
         end if;
     end loop;
-    delete from paceline.last_word where space = p_space and at < v_now - 60000000;
+    delete from paceline.final_record where space = p_space and at < v_now - 60000000;
     delete from paceline.waiter where space = p_space and until < v_now;
     return cardinality(v_seqs);
 end $$;

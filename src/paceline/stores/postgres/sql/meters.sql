@@ -127,11 +127,11 @@ begin
         select array_agg(l.ctid) into v_rows from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
             cross join lateral (select o.ctid, o.* from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
             where g.queue = p_queue and l.class = any (v_classes) and l.waiting > 0
-            and (l.state = 3 or (l.state = 2 and p_what = 2));
+            and (l.state = paceline.parked() or (l.state = paceline.blocked() and p_what = paceline.key_opened()));
     else
         select array_agg(l.ctid) into v_rows from paceline.grp g cross join lateral unnest(g.lanes) as u (id)
             cross join lateral (select o.ctid, o.* from paceline.lane o where o.id = u.id order by o.version desc limit 1) as l
-            where g.queue = p_queue and g.name = p_grp and l.waiting > 0 and (l.state = 3 or (l.state = 2 and p_what = 2))
+            where g.queue = p_queue and g.name = p_grp and l.waiting > 0 and (l.state = paceline.parked() or (l.state = paceline.blocked() and p_what = paceline.key_opened()))
             and exists (select from paceline.class c where c.id = l.class and p_lim = any (c.grouped));
     end if;
     if v_rows is null then return false; end if;
@@ -142,24 +142,14 @@ end $$;
 -- Lanes of one queue are ready again, wherever they stand.
 create function paceline.make_ready(p_rows tid[]) returns void language plpgsql as $$
 declare
-    v_line paceline.line;
+    s paceline.queue_state;
     v_lane paceline.lane;
-    v_lower boolean := false;
-    m int;
 begin
-    for v_lane in update paceline.lane set version = version + 1, state = 1 where ctid = any (p_rows) returning * loop
-        if v_line.queue is null then v_line := paceline.line_of(v_lane.queue); end if;
-        m := array_position(v_line.low_class, v_lane.class);
-        if m is not null and (v_lane.turn, v_lane.filed) < (v_line.low_turn[m], v_line.low_filed[m]) then
-            v_line.low_turn[m] := v_lane.turn;
-            v_line.low_filed[m] := v_lane.filed;
-            v_lower := true;
-        end if;
+    for v_lane in update paceline.lane set version = version + 1, state = paceline.ready() where ctid = any (p_rows) returning * loop
+        if s.queue is null then s := paceline.queue_state_of(v_lane.queue); end if;
+        s := paceline.lowered(s, v_lane.class, v_lane.turn, v_lane.filed);
     end loop;
-    if v_lower then
-        update paceline.line set version = version + 1, low_turn = v_line.low_turn, low_filed = v_line.low_filed
-            where queue = v_line.queue and version >= v_line.version;
-    end if;
+    perform paceline.save_queue_state(s);
 end $$;
 
 -- The numbers, the hold or the starts of a limit changed: whoever waits for it looks again. Needs all queue locks.
@@ -195,7 +185,7 @@ begin
         perform paceline.limit_opened(p_space, v_over.lim, '');
     end loop;
     perform paceline.plan(p_space);
-    perform paceline.tell(p_space, array['*']);
+    perform paceline.notify(p_space, array['*']);
     return true;
 end $$;
 
@@ -203,7 +193,7 @@ end $$;
 create function paceline.plan(p_space int) returns void language sql as $$
     update paceline.space set
         next_expiry = coalesce((select min(o.expires_at) from paceline.override o join paceline.lim l on l.id = o.lim
-            where l.space = p_space), 4611686018427387904)
+            where l.space = p_space), paceline.never())
     where id = p_space
 $$;
 

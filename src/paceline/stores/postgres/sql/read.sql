@@ -70,7 +70,7 @@ declare
 begin
     select id into v_queue from paceline.queue where space = p_space and name = p_queue;
     return (select array[
-        coalesce((select waiting from paceline.line where queue = v_queue order by version desc limit 1), 0)
+        coalesce((select waiting from paceline.queue_state where queue = v_queue order by version desc limit 1), 0)
             + coalesce((select sum(number) from paceline.arrival where queue = v_queue and what = 0), 0)
             + (select count(*) from paceline.delayed where queue = v_queue and due_at <= v_now),
         (select count(*) from paceline.delayed where queue = v_queue and due_at > v_now),
@@ -224,7 +224,7 @@ begin
         where j.space = p_space and j.id = any (p_ids) and s.until > v_now + p_lease order by 1);
     if v_shorter <> '{}' then
         perform from paceline.queue where id = any (v_shorter) order by id for no key update;
-        update paceline.line set version = version + 1, lease_from = least(lease_from, v_now + p_lease)
+        update paceline.queue_state set version = version + 1, lease_from = least(lease_from, v_now + p_lease)
             where queue = any (v_shorter);
     end if;
     update paceline.worker set seen_at = v_now where space = p_space and id = p_worker;
@@ -311,7 +311,7 @@ create function paceline.stop_waiting(p_space int, p_id text, p_token text) retu
 $$;
 
 -- What became of a job that was not kept.
-create function paceline.last_word_of(p_space int, p_id text) returns table (
+create function paceline.final_record_of(p_space int, p_id text) returns table (
     id text, queue text, task text, data bytea, grp text, state int, priority bigint, place bigint, attempts int,
     attempts_made int, crashes int, returns int, cost bigint, costs text, timeout bigint, backoff text, keep bigint,
     uniq text, uniq_until bigint, created_at bigint, due_at bigint, started_at bigint, finished_at bigint,
@@ -321,7 +321,7 @@ create function paceline.last_word_of(p_space int, p_id text) returns table (
     select r.id, r.queue, r.task, w.data, r.grp, r.state, r.priority, r.place, r.attempts, r.attempts_made, r.crashes,
         r.returns, r.cost, r.costs, r.timeout, r.backoff, r.keep, r.uniq, r.uniq_until, r.created_at, r.due_at,
         r.started_at, r.finished_at, r.progress, r.message, w.result, r.error, r.logs, r.fence, r.worker, r.cancel_asked
-    from paceline.last_word w, jsonb_to_record(w.record) as r (
+    from paceline.final_record w, jsonb_to_record(w.record) as r (
         id text, queue text, task text, grp text, state int, priority bigint, place bigint, attempts int,
         attempts_made int, crashes int, returns int, cost bigint, costs text, timeout bigint, backoff text, keep bigint,
         uniq text, uniq_until bigint, created_at bigint, due_at bigint, started_at bigint, finished_at bigint,

@@ -22,7 +22,7 @@ create function paceline.stop_listening(p_space int, p_process text) returns voi
 $$;
 
 -- Whether a word about a queue has to be sent at all.
-create function paceline.hears(p_space int, p_late boolean) returns boolean language plpgsql as $$
+create function paceline.has_listeners(p_space int, p_late boolean) returns boolean language plpgsql as $$
 begin
     return current_setting('transaction_isolation') <> 'read committed' or exists (select from paceline.listener
         where space = p_space and until > paceline.clock_us() and (asleep or p_late));
@@ -32,7 +32,7 @@ end $$;
 -- A job that the store failed (f) is only for whoever asked.
 -- Nothing is sent when nobody sleeps, but for what concerns a worker that runs jobs. Whoever cannot know who will sleep
 -- when the transaction ends tells in any case: in a caller's transaction (`p_late`), or with an old snapshot.
-create function paceline.tell(p_space int, p_words text[], p_late boolean default false) returns void
+create function paceline.notify(p_space int, p_words text[], p_late boolean default false) returns void
 language plpgsql as $$
 declare
     v_text text;
@@ -49,7 +49,7 @@ begin
         into v_text from unnest(p_words) as t (w) where left(w, 1) <> 'f';
     if v_text is null then return; end if;
     if octet_length(v_text) > 7000 then v_text := '*'; end if;
-    perform pg_notify('paceline.ears', p_space || chr(10) || pg_backend_pid() || chr(10) || v_text);
+    perform pg_notify('paceline.wakeups', p_space || chr(10) || pg_backend_pid() || chr(10) || v_text);
 end $$;
 
 -- True when somebody, here or in another process, wants to hear that a queue is empty.

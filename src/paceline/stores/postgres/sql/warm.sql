@@ -14,15 +14,13 @@ begin
     v_queue := paceline.queue_of(v_space, 'queue');
     perform paceline.declare_limit(v_space, v_limit || '{"name": "all", "by_group": false}');
     -- One lane; then turns of groups, with the ends of what ran.
-    perform paceline.add_jobs(v_space, null, array['a', 'b'], '{x,x}', null, v_queue, 'task', 0, false, 1, null, null, null,
-        false);
+    perform paceline.warm_add(v_space, v_queue, array['a', 'b'], null);
     v_one := paceline.warm_claim(v_space, v_queue, '{}', '{}');
     perform paceline.decide_again(v_space, null, v_one.ids, v_one.fences, false);
     perform paceline.begun(v_space, null, v_one.ids[1:1], v_one.fences[1:1], array[0]::bigint[]);
     perform paceline.declare_limit(v_space, v_limit || '{"name": "group", "by_group": true}');
     perform paceline.reclassify_all(v_space);
-    perform paceline.add_jobs(v_space, null, array['c', 'd', 'e'], '{x,x,x}', array['g', 'h', 'h'], v_queue, 'task', 0,
-        false, 1, null, null, null, false);
+    perform paceline.warm_add(v_space, v_queue, array['c', 'd', 'e'], array['g', 'h', 'h']);
     v_two := paceline.warm_claim(v_space, v_queue, v_one.ids, v_one.fences);
     -- Some begin without having been asked about, one is handed back.
     perform paceline.begun(v_space, null, v_two.ids[1:1], v_two.fences[1:1], array[1]::bigint[]);
@@ -44,4 +42,10 @@ create function paceline.warm_claim(p_space int, p_queue int, p_ids text[], p_fe
         array_fill(null::bytea, array[cardinality(p_ids)]), array_fill(null::text, array[cardinality(p_ids)]),
         array_fill(null::bigint, array[cardinality(p_ids)]), array_fill(null::bigint, array[cardinality(p_ids)]),
         array_fill(false, array[cardinality(p_ids)]), array_fill(null::jsonb, array[cardinality(p_ids)]), false) as c
+$$;
+
+create function paceline.warm_add(p_space int, p_queue int, p_ids text[], p_grps text[]) returns void language sql as $$
+    select paceline.insert_jobs(p_space, null, p_ids, array[p_queue], array['task'],
+        array_fill('x'::bytea, array[cardinality(p_ids)]), p_grps, null, array[0]::bigint[], null, array[0]::bigint[],
+        array[false], array[1], null, null, array[1]::bigint[], null, null, null, null, false)
 $$;

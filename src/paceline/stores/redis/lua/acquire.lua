@@ -1,4 +1,19 @@
 -- Start something that is no job: all keys are charged, or none. A target is {limit, group, cost}.
+local constants = require('constants')
+local late = require('late')
+local limits = require('limits')
+local meters = require('meters')
+local permits = require('permits')
+local records = require('records')
+local reserving = require('reserving')
+local runs = require('runs')
+local step = require('step')
+local wakes = require('wakes')
+local pack, max, min = cmsgpack.pack, math.max, math.min
+local NEVER = constants.NEVER
+local refuse = step.refuse
+local GATE, KEYS = records.GATE, records.KEYS
+
 local function meter_for(target)
   local name, group, cost = target[1], target[2], target[3]
   local meter = meters.find(name, group)
@@ -16,11 +31,11 @@ local function reserve(keys)
   local refusing = {}
   for _, pair in ipairs(keys) do
     local meter, cost = pair[1], pair[2]
-    if meters.opens_at(meter, cost) > now then
-      if meter.reserved_by and meter.reserved_by ~= args.permit then
+    if meters.opens_at(meter, cost) > step.now then
+      if meter.reserved_by and meter.reserved_by ~= step.args.permit then
         return
       end
-      if cost <= 1 or not meters.lacks_only_time(meter, cost) then
+      if cost <= 1 or not reserving.lacks_only_time(meter, cost) then
         return
       end
       refusing[#refusing + 1] = pair
@@ -28,8 +43,8 @@ local function reserve(keys)
   end
   for _, pair in ipairs(refusing) do
     if not pair[1].reserved_by then
-      meters.reserve(pair[1], args.permit, pair[2])
-      head.awaiting[args.permit] = true
+      reserving.reserve(pair[1], step.args.permit, pair[2])
+      step.head.awaiting[step.args.permit] = true
     end
   end
 end
@@ -38,46 +53,44 @@ local function refused(keys, till)
   if till >= NEVER then
     for _, pair in ipairs(keys) do
       -- Somebody waits for a slot who has no queue.
-      if not pair[1].awaited[''] then
-        pair[1].awaited[''], pair[1].dirty = true, true
-      end
+      wakes.await(pair[1], '')
     end
     till = runs.next_lease_end()
   end
-  if args.waits then
+  if step.args.waits then
     reserve(keys)
   end
-  if args.waker then
-    wakes.sleep(args.waker, { '' })
+  if step.args.waker then
+    wakes.sleep(step.args.waker, { '' })
   end
-  return { pack({ false, now, till, false, head.charges, runs.failed, NEVER }) }
+  return { pack({ false, step.now, till, false, step.head.charges, step.ends.failed, NEVER }) }
 end
 
 -- A grant came too late to begin: decide again; only windows are asked, all else was decided then.
 local function acquire_late()
   local keys = {}
-  for _, target in ipairs(args.targets) do
+  for _, target in ipairs(step.args.targets) do
     if limits.find(target[1]) then
       keys[#keys + 1] = { meters.get(target[1], target[2]), target[3] }
     end
   end
-  local permit = runs.permit(args.permit)
+  local permit = permits.permit(step.args.permit)
   if not permit then
-    permit = runs.new_permit(args.permit, keys, args.late)
-    runs.take_slots(permit)
+    permit = permits.new_permit(step.args.permit, keys, step.args.late)
+    permits.take_slots(permit)
   end
-  if permit.gate > 0 or runs.open_again(permit) then
-    runs.extend_permit(args.permit, now + args.lease)
-    return { pack({ true, now, 0, true, head.charges, runs.failed, NEVER }) }
+  if permit.run[GATE] or late.open_again(permit) then
+    permits.extend_permit(step.args.permit, step.now + step.args.lease)
+    return { pack({ true, step.now, 0, true, step.head.charges, step.ends.failed, NEVER }) }
   end
-  runs.end_permit(permit, false)
-  runs.look_again(keys)
-  local till = #keys > 0 and 0 or now
+  permits.end_permit(permit, false)
+  late.look_again(keys)
+  local till = #keys > 0 and 0 or step.now
   for _, pair in ipairs(keys) do
     till = max(till, meters.opens_at(pair[1], pair[2]))
   end
   till = till < NEVER and till or runs.next_lease_end()
-  return { pack({ false, now, till, false, head.charges, runs.failed, NEVER }) }
+  return { pack({ false, step.now, till, false, step.head.charges, step.ends.failed, NEVER }) }
 end
 
 local function guard_of(keys)
@@ -89,13 +102,13 @@ local function guard_of(keys)
 end
 
 local function work()
-  if args.late then
+  if step.args.late then
     return acquire_late()
   end
   -- Leases that are over end now, also when this start is refused.
   runs.take_back(64)
   local keys, till, leased = {}, 0, false
-  for place, target in ipairs(args.targets) do
+  for place, target in ipairs(step.args.targets) do
     local found, meter = pcall(meter_for, target)
     if not found then
       if type(meter) == 'table' and meter.refusal then
@@ -104,27 +117,27 @@ local function work()
       error(meter, 0)
     end
     local opens = meters.opens_at(meter, target[3])
-    if meter.reserved_by and meter.reserved_by ~= args.permit and now < meter.reserved_deadline then
+    if meter.reserved_by and meter.reserved_by ~= step.args.permit and step.now < meter.reserved_deadline then
       -- When it could start by now, the room is kept until it does, or until its time to do so is over.
-      local kept = meter.reserved_until > now and meter.reserved_until or meter.reserved_deadline
+      local kept = meter.reserved_until > step.now and meter.reserved_until or meter.reserved_deadline
       opens = max(opens, kept)
     end
     till = max(till, opens)
     leased = leased or meter.slots < NEVER
     keys[place] = { meter, target[3] }
   end
-  if till > now and not args.force then
+  if till > step.now and not step.args.force then
     return refused(keys, till)
   end
-  if args.waits and #head.reserved > 0 then
-    limits.drop_reservations(args.permit)
+  if step.args.waits and #step.head.reserved > 0 then
+    reserving.drop_reservations(step.args.permit)
   end
   if not leased then
     -- Nothing is held, so there is nothing to give back or to renew.
     for _, pair in ipairs(keys) do
       meters.count(pair[1], pair[2])
     end
-    return { pack({ true, now, 0, false, head.charges, runs.failed, guard_of(keys) }) }
+    return { pack({ true, step.now, 0, false, step.head.charges, step.ends.failed, guard_of(keys) }) }
   end
   local seen = {}
   for _, pair in ipairs(keys) do
@@ -133,17 +146,18 @@ local function work()
       meters.count(meter, cost)
     else
       seen[meter] = true
-      meters.charge(meter, args.permit, cost)
+      meters.charge(meter, step.args.permit, cost)
     end
   end
   -- A permit of this name that is still held goes on as this one.
-  local old = runs.permit(args.permit)
+  local old = permits.permit(step.args.permit)
   if old then
-    runs.abandon(old)
-    runs.free(old.keys)
+    late.abandon(old)
+    runs.free(old.run[KEYS])
   end
-  runs.write_permit(runs.new_permit(args.permit, keys, now))
-  runs.extend_permit(args.permit, now + args.lease)
-  return { pack({ true, now, 0, true, head.charges, runs.failed, guard_of(keys) }) }
+  permits.write_permit(permits.new_permit(step.args.permit, keys, step.now))
+  permits.extend_permit(step.args.permit, step.now + step.args.lease)
+  return { pack({ true, step.now, 0, true, step.head.charges, step.ends.failed, guard_of(keys) }) }
 end
-step('acquire', work)
+
+return { work = work }

@@ -1,15 +1,22 @@
 -- Step 3, begun: handlers and permits began later than their stamps allow, so they count from there.
+local late = require('late')
+local records = require('records')
+local step = require('step')
+local pack, max, min = cmsgpack.pack, math.max, math.min
+local STARTED_AT = records.STARTED_AT
+
 local function work()
   local lost = {}
-  runs.load_held(args.leases)
-  for _, lease in ipairs(args.leases) do
-    local holder = runs.held(lease)
+  late.load_held(step.args.leases)
+  for _, lease in ipairs(step.args.leases) do
+    local holder = late.held(lease)
     if holder then
-      runs.begin(holder, min(max(now - lease[3], holder.started_at or 0), now))
+      late.begin(holder, min(max(step.now - lease[3], holder.run[STARTED_AT] or 0), step.now))
     else
       lost[#lost + 1] = lease[1]
     end
   end
-  return { pack({ lost, head.charges }) }
+  return { pack({ lost, step.head.charges }) }
 end
-step('begun', work)
+
+return { work = work }

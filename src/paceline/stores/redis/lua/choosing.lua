@@ -1,15 +1,41 @@
 -- The choice of the next job to start: whose turn it is, and whether all limits of the head of its lane admit it.
-local choosing
-local function begin_choosing()
-  choosing = { budget = 0, skipped = {}, misfits = {}, visible = {}, needs_room = 0, started = {}, also = {}, stuck = {} }
+local constants = require('constants')
+local lanes = require('lanes')
+local lines = require('lines')
+local meters = require('meters')
+local records = require('records')
+local reserving = require('reserving')
+local room = require('room')
+local rows = require('rows')
+local step = require('step')
+local turns = require('turns')
+local max = math.max
+local NEVER, READY = constants.NEVER, constants.READY
+local COST = records.COST
+
+local choosing = {}
+
+-- One claim on its way: what it may still move and take, and what it learned about waiting.
+function choosing.begin(most)
+  step.choosing = {
+    budget = most,
+    room = step.args.room,
+    needs_room = 0,
+    started = {},
+    skipped = {},
+    misfits = {},
+    visible = {},
+    also = {}, -- the limits that only the worker brings along
+    stuck = {}, -- queues whose next job waits for one of those, and until when
+  }
 end
 
 -- The classes of a queue whose jobs this worker can run and that are not paused.
-local function visible(line)
-  local found = choosing.visible[line.name]
+function choosing.visible(line)
+  local found = step.choosing.visible[line.name]
   if not found then
     found = {}
-    local number = args.tasks and line.tasksets[args.tasks]
+    local number = step.args.tasks and line.tasksets[step.args.tasks]
     for _, cls in pairs(line.classes) do
       local known = not number
       for _, each in ipairs(cls.known_by) do
@@ -19,15 +45,16 @@ local function visible(line)
         found[#found + 1] = cls
       end
     end
-    choosing.visible[line.name] = found
+    step.choosing.visible[line.name] = found
   end
   return found
 end
 
-local function opens_at(keys)
+-- When all of these keys admit a start of these costs.
+function choosing.opens_at(all, costs)
   local at = 0
-  for _, pair in ipairs(keys) do
-    local opens = meters.opens_at(pair[1], pair[2])
+  for place, meter in ipairs(all) do
+    local opens = meters.opens_at(meter, costs[place])
     if opens > at then
       at = opens
     end
@@ -37,17 +64,19 @@ end
 
 -- True when the group's own limits admit a start of cost 1 and none of them is kept for a bigger job.
 local function admits_unit(lane)
-  for _, meter in ipairs(lanes.meters(lane)) do
-    if meter.reserved_by or meters.opens_at(meter, 1) > now then
+  local own = lanes.meters(lane)
+  for place = 1, #own do
+    local meter = own[place]
+    if meter.reserved_by or not room.admits_unit(meter) then
       return false
     end
   end
   return true
 end
 
-local function is_reserved_by(keys, id)
-  for _, pair in ipairs(keys) do
-    if pair[1].reserved_by == id then
+local function is_reserved_by(all, id)
+  for _, meter in ipairs(all) do
+    if meter.reserved_by == id then
       return true
     end
   end
@@ -55,59 +84,60 @@ local function is_reserved_by(keys, id)
 end
 
 -- Only its size is in the way of this head: nobody else starts where it lacks room, for one window at most.
-local function keep_room(lane, row, keys)
-  if #head.reserved > 0 and is_reserved_by(keys, row.id) then
+local function keep_room(lane, row, all, costs)
+  if #step.head.reserved > 0 and is_reserved_by(all, row.id) then
     -- Room is kept for it already: every claim looks at it first.
-    lanes.file_until(lane, opens_at(keys))
+    lanes.file_until(lane, choosing.opens_at(all, costs))
     return
   end
-  for _, pair in ipairs(keys) do
-    if meters.opens_at(pair[1], pair[2]) > now then
-      meters.reserve(pair[1], row.id, pair[2])
+  for place, meter in ipairs(all) do
+    if meters.opens_at(meter, costs[place]) > step.now then
+      reserving.reserve(meter, row.id, costs[place])
     end
   end
-  local own = lanes.opens_at(lane, row.cost)
-  if own > now then
+  local own = lanes.opens_at(lane, row.head[COST])
+  if own > step.now then
     lanes.file_until(lane, own)
   end
 end
 
-local function misfit(keys)
-  for _, pair in ipairs(keys) do
-    if pair[2] > meters.most(pair[1]) then
-      return pair[1], pair[2]
+local function misfit(all, costs)
+  for place, meter in ipairs(all) do
+    if costs[place] > meters.most(meter) then
+      return meter, costs[place]
     end
   end
 end
 
 -- Pass over a lane whose head can never start at this worker, for this claim.
 local function skip(lane)
-  choosing.skipped[#choosing.skipped + 1] = lane
+  local skipped = step.choosing.skipped
+  skipped[#skipped + 1] = lane
   lanes.file_until(lane, NEVER)
-  choosing.budget = choosing.budget - 1
+  step.choosing.budget = step.choosing.budget - 1
   return nil
 end
 
--- The limits that only the worker brings along, with what the job takes from each.
-local function brought(row, keys)
+-- The limits that only the worker brings along and that the job does not meet itself.
+function choosing.brought(all)
   local found = {}
-  for _, meter in ipairs(choosing.also) do
+  for _, meter in ipairs(step.choosing.also) do
     local met = false
-    for _, pair in ipairs(keys) do
-      met = met or pair[1] == meter
+    for _, its in ipairs(all) do
+      met = met or its == meter
     end
     if not met then
-      found[#found + 1] = { meter, rows.cost_under(row.cost, meter.name) }
+      found[#found + 1] = meter
     end
   end
   return found
 end
 
 -- Whether the limits that only the worker brings along admit a job; those it meets itself decide as its own.
-local function consider_brought(lane, row, keys)
+local function consider_brought(lane, row, all)
   local till = 0
-  for _, pair in ipairs(brought(row, keys)) do
-    local meter, cost = pair[1], pair[2]
+  for _, meter in ipairs(choosing.brought(all)) do
+    local cost = rows.cost_under(row.head[COST], meter.name)
     if cost > meters.most(meter) then
       return skip(lane)
     end
@@ -116,82 +146,89 @@ local function consider_brought(lane, row, keys)
       till = max(till, meter.reserved_until)
     end
   end
-  if till > now then
-    choosing.stuck[lane.line.name] = till
+  if till > step.now then
+    step.choosing.stuck[lane.line.name] = till
     return false
   end
   return true
 end
 
--- Whether this job starts: true, false (stop here), or nil (refused: it was filed where it belongs).
-local function consider(lane, row)
-  local keys = lanes.keys_for(lane, row)
-  local closed_until = lanes.opens_at(lane, 1)
-  if #head.reserved > 0 then
+-- Until when its group may start nothing at all, whatever it costs and whoever asks.
+local function closed_until(lane, row)
+  local till = lanes.opens_at(lane, 1)
+  if #step.head.reserved > 0 then
     for _, meter in ipairs(lanes.meters(lane)) do
-      if meter.reserved_by and meter.reserved_by ~= row.id and meter.reserved_until > closed_until then
-        closed_until = meter.reserved_until
+      if meter.reserved_by and meter.reserved_by ~= row.id and meter.reserved_until > till then
+        till = meter.reserved_until
       end
     end
   end
-  if closed_until > now then
-    -- Its group may start nothing at all now, whatever it costs and whoever asks.
-    choosing.budget = choosing.budget - 1
-    lanes.file_until(lane, closed_until)
+  return till
+end
+
+-- Whether this job starts: true, false (stop here), or nil (refused: it was filed where it belongs).
+function choosing.consider(lane, row)
+  local this, all = step.choosing, lanes.all_meters(lane)
+  local costs, till = lanes.costs(row, all), closed_until(lane, row)
+  if till > step.now then
+    this.budget = this.budget - 1
+    lanes.file_until(lane, till)
     return nil
   end
-  local private = rows.cost_under(row.cost, '')
-  if args.most and private > args.most then
+  local private = rows.cost_under(row.head[COST], '')
+  if step.args.most and private > step.args.most then
     return skip(lane)
   end
-  if choosing.room and private > choosing.room then
-    choosing.needs_room = private
+  if this.room and private > this.room then
+    this.needs_room = private
     return false
   end
-  if row.cost ~= 1 then
-    local meter, cost = misfit(keys)
-    if meter then
-      lines.leave(lane.line, row)
-      choosing.misfits[#choosing.misfits + 1] = { row, meter.name, cost, meters.most(meter) }
-      choosing.budget = choosing.budget - 1
-      return nil
-    end
+  local meter, cost = misfit(all, costs)
+  if meter then
+    lines.leave(lane.line, row)
+    this.misfits[#this.misfits + 1] = { row = row, limit = meter.name, cost = cost, most = meters.most(meter) }
+    this.budget = this.budget - 1
+    return nil
   end
-  if #choosing.also > 0 then
-    local verdict = consider_brought(lane, row, keys)
+  if #this.also > 0 then
+    local verdict = consider_brought(lane, row, all)
     if not verdict then
       return verdict
     end
   end
-  if opens_at(keys) <= now then
+  if choosing.opens_at(all, costs) <= step.now then
     return true
   end
-  choosing.budget = choosing.budget - 1
-  keep_room(lane, row, keys)
+  this.budget = this.budget - 1
+  keep_room(lane, row, all, costs)
   return nil
 end
 
 -- The next job to start, charged to nothing yet, with its lane; nil when nobody may start now.
-local function choose(line)
+function choosing.choose(line)
   if line.paused then
     return nil
   end
-  local plain = not choosing.room and #choosing.also == 0
+  local this = step.choosing
+  local plain = not this.room and #this.also == 0
   if not line.race then
-    turns.begin(line, visible(line))
+    turns.begin(line, choosing.visible(line))
   end
-  while choosing.budget > 0 do
+  while this.budget > 0 do
     local best = turns.next(line)
     if not best then
       return nil
     end
     local row = lanes.head(best)
-    if row.cost == 1 and plain and admits_unit(best) then
+    if row.head[COST] == 1 and plain and admits_unit(best) then
       return row, best
     end
-    local verdict = consider(best, row)
-    if not verdict and best.state == READY and best.jobs > 0 then
-      turns.enter(best)
+    local verdict = choosing.consider(best, row)
+    if not verdict then
+      if best.state == READY and best.jobs > 0 then
+        turns.enter(best)
+      end
+      turns.stand_again(line, best.group)
     end
     if verdict ~= nil then
       return verdict and row or nil, best
@@ -199,276 +236,4 @@ local function choose(line)
   end
 end
 
--- A start filled a group's key: file its lanes here and now. Other queues find out when they are asked.
-local function file_full(meter)
-  local till = meters.opens_at(meter, 1)
-  if till > now then
-    for _, lane in ipairs(lanes.under(meter, args.queues)) do
-      if lane.state == READY then
-        lanes.file_until(lane, till)
-      end
-    end
-  end
-end
-
--- Charge one key; `flat` is what the run remembers of it.
-local function charge(row, meter, cost, flat)
-  meters.charge(meter, row.id, cost)
-  row.guard = min(row.guard, meter.guard)
-  if #head.reserved > 0 and not meter.reserved_by then
-    limits.remove_reserved(meter)
-  end
-  local size = #flat
-  flat[size + 1], flat[size + 2], flat[size + 3], flat[size + 4] = meter.name, meter.group or false, meter.epoch, cost
-end
-
-local function charge_also(row, keys, flat)
-  for _, pair in ipairs(brought(row, keys)) do
-    charge(row, pair[1], pair[2], flat)
-  end
-end
-
--- Move the job from its lane to active, charge every key, and give its group the next turn.
-local function start(line, lane, row)
-  local group, keys, flat = lane.group, lanes.keys_for(lane, row), {}
-  row.gate, row.guard = 0, NEVER
-  lanes.take(lane, row)
-  group.size = group.size - 1
-  if group.turn > line.virtual_time then
-    line.virtual_time = group.turn
-  end
-  line.filings = line.filings + 1
-  local weight = type(row.cost) == 'number' and row.cost or 1
-  group.turn, group.filed = line.virtual_time + weight * ONE, line.filings
-  for _, pair in ipairs(keys) do
-    charge(row, pair[1], pair[2], flat)
-  end
-  if #choosing.also > 0 then
-    charge_also(row, keys, flat)
-  end
-  line.counts[1], line.counts[3] = line.counts[1] - 1, line.counts[3] + 1
-  line.started = line.started or {}
-  line.started[#line.started + 1] = runs.start_record(row, now)
-  if lane.jobs > 0 and lane.state == READY then
-    lanes.make_ready(lane)
-  end
-  for _, meter in ipairs(lanes.meters(lane)) do
-    file_full(meter)
-  end
-  lanes.forget_if_idle(group)
-  head.fences = head.fences + 1
-  row.state, row.keys, row.dirty = 3, #flat > 0 and flat or nil, true
-  row.started_at, row.attempts_made, row.fence = now, row.attempts_made + 1, head.fences
-  row.worker, row.lease_until = args.worker, now + args.lease
-  runs.add_lease(row.lease_until, runs.lease_name(row.fence, 'j', row.id))
-  if choosing.room then
-    choosing.room = choosing.room - rows.cost_under(row.cost, '')
-  end
-  choosing.started[#choosing.started + 1] = row
-end
-
--- Jobs that cost more than a limit allows since it was lowered can never start.
-local function fail_misfits()
-  for _, found in ipairs(choosing.misfits) do
-    local row = found[1]
-    rows.more(row).error = format(
-      "NeverFits: the job costs %.0f, but limit '%s' never allows more than %.0f", found[3], found[2], found[4]
-    )
-    row.more_dirty = true
-    runs.end_job(row, 5)
-    runs.note_failed(row)
-  end
-  choosing.misfits = {}
-end
-
--- A reservation lasts while its job is next in its lane and nothing but its size keeps it from starting.
-local function still_reserves(line, meter, row)
-  local lane = row.state == 1 and lines.lane_of(line, row)
-  if not lane or now >= meter.reserved_deadline or lanes.head(lane) ~= row then
-    return nil
-  end
-  if line.paused or lane.cls.paused or lane.state == PAUSED then
-    return nil
-  end
-  for _, pair in ipairs(lanes.keys_for(lane, row)) do
-    if meters.opens_at(pair[1], pair[2]) > now and not meters.lacks_only_room(pair[1], pair[2]) then
-      return nil
-    end
-  end
-  return lane
-end
-
-local function is_mine(line, lane, keys, row)
-  local mine = false
-  for _, queue in ipairs(args.queues) do
-    mine = mine or queue == line.name
-  end
-  if not mine or #choosing.started >= args.slots then
-    return false
-  end
-  mine = false
-  for _, cls in ipairs(visible(line)) do
-    mine = mine or cls == lane.cls
-  end
-  for _, pair in ipairs(keys) do
-    mine = mine and (not pair[1].reserved_by or pair[1].reserved_by == row.id)
-  end
-  return mine
-end
-
-local function give_up(meter)
-  meter.reserved_by, meter.dirty = nil, true
-  limits.remove_reserved(meter)
-  lanes.look_again_under(meter)
-end
-
-local function serve_job(meter, row)
-  local line = lines.get(row.queue)
-  local lane = still_reserves(line, meter, row)
-  if not lane then
-    give_up(meter)
-    return
-  end
-  local keys = lanes.keys_for(lane, row)
-  for _, pair in ipairs(keys) do
-    if not pair[1].reserved_by and meters.opens_at(pair[1], pair[2]) > now then
-      meters.reserve(pair[1], row.id, pair[2])
-    end
-  end
-  local opens = opens_at(keys)
-  meter.reserved_until = opens > now and min(opens, meter.reserved_deadline) or meter.reserved_deadline
-  meter.dirty = true
-  if opens <= now and is_mine(line, lane, keys, row) and consider(lane, row) then
-    start(line, lane, row)
-    wakes.all()
-  end
-end
-
--- Jobs that a limit is kept free for go first; reservations that no longer hold are given up.
-local function serve_reserved()
-  local kept = {}
-  for place, each in ipairs(head.reserved) do
-    kept[place] = each
-  end
-  for _, each in ipairs(kept) do
-    local meter = meters.get(each[1], each[2] ~= '' and each[2] or nil)
-    local holder = meter.reserved_by
-    if holder and head.awaiting[holder] and now < meter.reserved_deadline then
-      if meter.reserved_until <= now then
-        meter.reserved_until, meter.dirty = meter.reserved_deadline, true
-      end
-    else
-      local row = holder and rows.find(holder)
-      if row then
-        serve_job(meter, row)
-      else
-        give_up(meter)
-      end
-    end
-  end
-end
-
-local function also_opens_at()
-  local at = 0
-  for _, meter in ipairs(choosing.also) do
-    at = max(at, meters.opens_at(meter, 1))
-  end
-  return at
-end
-
--- One job from each queue in turn, until the slots are full or nobody may start.
-local function take_turns(asked)
-  local waiting = {}
-  for place, line in ipairs(asked) do
-    waiting[place] = line
-  end
-  while #waiting > 0 and #choosing.started < args.slots do
-    local still = {}
-    for _, line in ipairs(waiting) do
-      if #choosing.also > 0 and also_opens_at() > now then
-        return
-      end
-      local row, lane = choose(line)
-      if #choosing.misfits > 0 then
-        fail_misfits()
-      end
-      if row then
-        start(line, lane, row)
-        still[#still + 1] = line
-        if #choosing.started >= args.slots then
-          return
-        end
-      elseif choosing.needs_room > 0 then
-        return
-      end
-    end
-    waiting = still
-  end
-end
-
-local function await(meter, queue)
-  if not meter.awaited[queue] then
-    meter.awaited[queue], meter.dirty = true, true
-  end
-end
-
--- The earliest instant at which a claim could give more than this one did, as far as time decides.
-local function next_at(line)
-  local at = lines.next_due(line)
-  if line.paused then
-    return at
-  end
-  for _, cls in ipairs(visible(line)) do
-    if cls.waiting > 0 then
-      local shared = lines.opens_at(cls)
-      if shared >= NEVER then
-        for _, meter in ipairs(lines.shared(cls)) do
-          await(meter, line.name)
-        end
-      elseif turns.has_ready(line, cls) then
-        at = min(at, shared)
-      else
-        at = min(at, max(shared, lanes.next_blocked(line, cls)))
-      end
-    end
-  end
-  return at
-end
-
--- When a claim could give more: a limit opens, a delay ends, a lease ends, an override ends.
-local function ask_again_at(asked, idle)
-  local at = min(runs.next_lease_end(), head.next_expiry)
-  local also, stuck = also_opens_at(), 0
-  for _, till in pairs(choosing.stuck) do
-    stuck = max(stuck, till)
-  end
-  if max(also, stuck) >= NEVER then
-    for _, meter in ipairs(choosing.also) do
-      for _, line in ipairs(asked) do
-        await(meter, line.name)
-      end
-    end
-  end
-  if not idle then
-    return also <= now and min(at, now) or min(at, also)
-  end
-  lanes.save()
-  for _, line in ipairs(asked) do
-    at = min(at, max(next_at(line), also, choosing.stuck[line.name] or 0))
-  end
-  -- Nothing is claimable now, so an instant that has passed can only be news that came with this very claim.
-  return max(at, now)
-end
-
--- Work is left that this claim had no slots for: one more sleeper may look.
-local function pass_on(asked)
-  lanes.save()
-  for _, line in ipairs(asked) do
-    for _, cls in pairs(line.classes) do
-      if cls.waiting > 0 and turns.has_ready(line, cls) then
-        wakes.queue(line.name)
-        break
-      end
-    end
-  end
-end
+return choosing

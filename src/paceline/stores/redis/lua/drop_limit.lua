@@ -1,9 +1,15 @@
 -- Forget a limit: the jobs that met it go on without it.
+local classes = require('classes')
+local limits = require('limits')
+local step = require('step')
+local pack = cmsgpack.pack
+
 local function work()
-  local dropped = limits.drop(args.name)
+  local dropped = limits.drop(step.args.name)
   if dropped then
-    lines.reclassify_all()
+    classes.reclassify_all()
   end
   return { pack(dropped) }
 end
-step('drop_limit', work)
+
+return { work = work }

@@ -1,12 +1,17 @@
 -- End permits, and the waits for them: their slots are free.
+local permits = require('permits')
+local reserving = require('reserving')
+local step = require('step')
+
 local function work()
-  for _, id in ipairs(args.permits) do
-    limits.drop_reservations(id)
-    local permit = runs.permit(id)
+  for _, id in ipairs(step.args.permits) do
+    reserving.drop_reservations(id)
+    local permit = permits.permit(id)
     if permit then
-      runs.end_permit(permit, true)
+      permits.end_permit(permit, true)
     end
   end
   return {}
 end
-step('give_back', work)
+
+return { work = work }

@@ -1,11 +1,16 @@
 -- Let nobody start under these keys for a while.
+local holds = require('holds')
+local limits = require('limits')
+local step = require('step')
+
 local function work()
-  for _, hold in ipairs(args.holds) do
+  for _, hold in ipairs(step.args.holds) do
     limits.check_hold(hold)
   end
-  for _, hold in ipairs(args.holds) do
-    runs.hold_key(hold, nil)
+  for _, hold in ipairs(step.args.holds) do
+    holds.hold_key(hold, nil)
   end
   return {}
 end
-step('hold', work)
+
+return { work = work }

@@ -1,17 +1,35 @@
 -- Step 1, insert: check everything first, then store everything. A job is {id, max_size, delay, due_at, lifo}
 -- and a body, which is an argument of its own because it holds the user's bytes.
+local classes = require('classes')
+local commands = require('commands')
+local constants = require('constants')
+local groups = require('groups')
+local join = require('join').join
+local limits = require('limits')
+local lines = require('lines')
+local records = require('records')
+local rows = require('rows')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, abs, max = redis.call, cmsgpack.pack, math.abs, math.max
+local call_many = commands.call_many
+local SEP = constants.SEP
+local refuse = step.refuse
+local QUEUE, UNIQUE, TASK, GROUP = records.QUEUE, records.UNIQUE, records.TASK, records.GROUP
+local COST = records.COST
+
 local added, by_unique, sizes
 
 -- An id or unique key that is taken gives the job that has it.
 local function existing(row)
-  local found = rows.held[row.id]
-  if found or not row.unique then
+  local found = step.rows[row.id]
+  if found or not row.run[UNIQUE] then
     return found
   end
-  local name = row.queue .. SEP .. row.unique
+  local name = row.run[QUEUE] .. SEP .. row.run[UNIQUE]
   local taken = by_unique[name]
   if not taken then
-    local id = call('HGET', prefix .. 'unique' .. SEP .. row.queue, row.unique)
+    local id = call('HGET', step.prefix .. 'unique' .. SEP .. row.run[QUEUE], row.run[UNIQUE])
     taken = id and rows.find(id)
   end
   if taken and rows.has_key(taken) then
@@ -21,11 +39,11 @@ end
 
 -- Refuse a cost that one of the job's limits never allows.
 local function check_fits(row)
-  for _, name in ipairs(lines.class_for(lines.get(row.queue), row.task).names) do
+  for _, name in ipairs(classes.class_for(lines.get(row.run[QUEUE]), row.head[TASK]).names) do
     local limit = limits.find(name)
-    if limit.by ~= 'group' or row.group then
-      local cost = rows.cost_under(row.cost, limit.name)
-      local _, parts = limits.kind(limit, limit.by == 'group' and row.group or nil)
+    if limit.by ~= 'group' or row.head[GROUP] then
+      local cost = rows.cost_under(row.head[COST], limit.name)
+      local _, parts = limits.kind(limit, limit.by == 'group' and row.head[GROUP] or nil)
       for _, part in ipairs(parts) do
         if part[1] == 'rate' and cost > part[2] then
           refuse('never fits', { limit = limit.name, cost = cost, allowed = part[2] })
@@ -36,124 +54,101 @@ local function check_fits(row)
 end
 
 local function count_group(row, max_size)
-  local name = row.queue .. SEP .. row.group
-  local size = sizes[name] or lanes.group(lines.get(row.queue), row.group).size
+  local name = row.run[QUEUE] .. SEP .. row.head[GROUP]
+  local size = sizes[name] or groups.get(lines.get(row.run[QUEUE]), row.head[GROUP]).size
   if max_size and size >= max_size then
-    refuse('group full', { group = row.group, size = size, max_size = max_size })
+    refuse('group full', { group = row.head[GROUP], size = size, max_size = max_size })
   end
   sizes[name] = size + 1
 end
 
--- What jobs without unique key, cost, delay and largest size have in common when all go to one lane: {queue, class,
--- field}; nothing when they do not.
-local function one_lane(jobs)
-  local queue, cls, field, line
-  for place, job in ipairs(jobs) do
-    local _, said = unpack_from(words[place + 1], 4)
-    if job[2] or job[3] ~= 0 or job[4] or said[5] ~= 1 or said[7] then
-      return nil
+-- Read the groups that the jobs go to, in few commands.
+local function load_groups(new)
+  local fields = {}
+  for _, row in ipairs(new) do
+    local list = fields[row.run[QUEUE]]
+    if not list then
+      list = {}
+      fields[row.run[QUEUE]] = list
     end
-    if place == 1 then
-      queue, field = said[1], said[3] or ''
-      line = lines.get(queue)
-      cls = line.class_of_task[said[2]]
+    local field = row.head[GROUP] or ''
+    if not list[field] then
+      list[field], list[#list + 1] = true, field
     end
-    if not cls or said[1] ~= queue or (said[3] or '') ~= field or line.class_of_task[said[2]] ~= cls then
-      return nil
-    end
-    job[6] = said[4]
   end
-  return line, cls, field
+  for queue, list in pairs(fields) do
+    groups.load(lines.get(queue), list)
+  end
 end
 
--- Most jobs join a lane in which others wait already: then nothing changes but the number of those who wait. The lane
--- must be the only one of its group; one that is blocked may open for a new head, and goes the long way like all others.
-local function join(jobs, ids)
-  local line, cls, field = one_lane(jobs)
-  local text = line and call('HGET', prefix .. 'groups' .. SEP .. line.name, field)
-  local group = text and unpack_one(text)
-  if not group or #group ~= 10 or group[5] ~= cls.id or group[6] == 2 or group[9] == 0 then
-    return nil
+-- Check one job, and give it its number: a job is {id, max_size, delay, due_at, lifo}.
+local function add(row, job)
+  local max_size, delay, due_at, lifo = job[2], job[3], job[4], job[5]
+  if row.head[COST] ~= 1 then
+    check_fits(row)
   end
-  local found, seen = read_many('HMGET', prefix .. 'jobs', ids), {}
-  for place, id in ipairs(ids) do
-    if found[place] or seen[id] then
-      return nil
+  if row.head[GROUP] then
+    count_group(row, max_size)
+  end
+  rows.add(row, due_at and max(due_at, step.now) or step.now + delay, lifo)
+  step.rows[row.id] = row
+  added[#added + 1] = row
+  if row.run[UNIQUE] then
+    by_unique[row.run[QUEUE] .. SEP .. row.run[UNIQUE]] = row
+  end
+end
+
+-- Everything is checked: put the jobs where they wait.
+local function store()
+  local index = {}
+  for _, row in ipairs(added) do
+    if row.run[UNIQUE] then
+      call('HSET', step.prefix .. 'unique' .. SEP .. row.run[QUEUE], row.run[UNIQUE], row.id)
     end
-    seen[id] = true
+    local list = index[row.run[QUEUE]]
+    if not list then
+      list = {}
+      index[row.run[QUEUE]] = list
+      wakes.queue(row.run[QUEUE])
+    end
+    local size = #list
+    list[size + 1], list[size + 2] = abs(row.order), row.id
+    lines.arrive(lines.get(row.run[QUEUE]), row)
   end
-  local number, orders, bodies, index, members = #ids, {}, {}, {}, {}
-  for place, job in ipairs(jobs) do
-    local id, first, second = job[1], 2 * place - 1, 2 * place
-    head.orders = head.orders + 1
-    local order = job[5] and -head.orders or head.orders
-    orders[place] = order
-    bodies[first], bodies[second] = id, to_bytes('>ddd', order, now, now) .. words[place + 1]
-    index[first], index[second] = format('%.0f', head.orders), id
-    members[first], members[second] = job[6], lanes.place(order, id)
+  for queue, list in pairs(index) do
+    call_many('ZADD', step.prefix .. 'index' .. SEP .. queue, list)
   end
-  call_many('HSET', prefix .. 'jobs', bodies)
-  call_many('ZADD', prefix .. 'index' .. SEP .. line.name, index)
-  call_many('ZADD', lanes.key(line, cls, field), members)
-  group[3], group[4], group[9] = group[3] + number, group[4] + number, group[9] + number
-  call('HSET', prefix .. 'groups' .. SEP .. line.name, field, pack(group))
-  line.counts[1], cls.waiting = line.counts[1] + number, cls.waiting + number
-  turns.forget(line, cls)
-  wakes.queue(line.name)
-  return { pack({ now, orders }) }
 end
 
 local function work()
-  local ids, orders, answer = {}, {}, { '' }
+  local jobs, words = step.args.jobs, step.words
+  local ids, new, orders, answer = {}, {}, {}, { '' }
   added, by_unique, sizes = {}, {}, {}
-  for place, job in ipairs(args.jobs) do
+  for place, job in ipairs(jobs) do
     ids[place] = job[1]
   end
-  local joined = join(args.jobs, ids)
+  local joined = join(jobs, ids)
   if joined then
     return joined
   end
+  for place, id in ipairs(ids) do
+    new[place] = rows.read_new(id, words[place + 1])
+  end
   rows.load(ids)
-  for place, job in ipairs(args.jobs) do
-    local row = rows.read_new(job[1], words[place + 1])
+  load_groups(new)
+  for place, row in ipairs(new) do
     local found = existing(row)
     if found then
       orders[place] = false
       rows.give(found, answer)
     else
-      if row.cost ~= 1 then
-        check_fits(row)
-      end
-      if row.group then
-        count_group(row, job[2])
-      end
-      rows.add(row, job[4] and max(job[4], now) or now + job[3], job[5])
+      add(row, jobs[place])
       orders[place] = row.order
-      rows.held[row.id] = row
-      added[#added + 1] = row
-      if row.unique then
-        by_unique[row.queue .. SEP .. row.unique] = row
-      end
     end
   end
-  local index = {}
-  for _, row in ipairs(added) do
-    if row.unique then
-      call('HSET', prefix .. 'unique' .. SEP .. row.queue, row.unique, row.id)
-    end
-    if not index[row.queue] then
-      index[row.queue] = {}
-      wakes.queue(row.queue)
-    end
-    local list = index[row.queue]
-    list[#list + 1] = format('%.0f', abs(row.order))
-    list[#list + 1] = row.id
-    lines.arrive(lines.get(row.queue), row)
-  end
-  for queue, list in pairs(index) do
-    call_many('ZADD', prefix .. 'index' .. SEP .. queue, list)
-  end
-  answer[1] = pack({ now, orders })
+  store()
+  answer[1] = pack({ step.now, orders })
   return answer
 end
-step('insert', work, false, ONLY_WITH_ROOM)
+
+return { work = work }

@@ -1,5 +1,24 @@
 -- Late starts: what one took from windows is taken out, it is open until its handler has begun, and counts from there.
-local OPEN, BEGUN = 1, 2
+local constants = require('constants')
+local lanes = require('lanes')
+local meters = require('meters')
+local permits = require('permits')
+local rate = require('rate')
+local records = require('records')
+local rows = require('rows')
+local runs = require('runs')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, floor, max, min = redis.call, cmsgpack.pack, math.floor, math.max, math.min
+local OPEN, BEGUN = constants.OPEN, constants.BEGUN
+local SEP, TOTAL, BASE, LOST_AT = constants.SEP, constants.TOTAL, constants.BASE, constants.LOST_AT
+local MADE, FIRST, LAST_AT, FOLDED = constants.MADE, constants.FIRST, constants.LAST_AT, constants.FOLDED
+local read_entry, write_entry, drop_entry = rate.read_entry, rate.write_entry, rate.drop_entry
+local first_entry, search_spent = rate.first_entry, rate.search_spent
+local STATE, STARTED_AT, FENCE, KEYS = records.STATE, records.STARTED_AT, records.FENCE, records.KEYS
+local QUEUE, GATE, TASK, GROUP, COST = records.QUEUE, records.GATE, records.TASK, records.GROUP, records.COST
+
+local late = {}
 
 -- Fold what no decision under this `max` can ask for, so that the outcome does not depend on how long a ring is.
 local function fold(meter, place, part, state)
@@ -56,8 +75,7 @@ local function take_out(meter, place, part, state, cost, at)
   end
   state[TOTAL] = state[TOTAL] - taken
   if gone > 0 then
-    local entries = entries_of(meter, place)
-    entries.at[last], entries.spent[last], entries.dirty[last] = nil, nil, nil
+    drop_entry(meter, place, last)
     state[MADE] = last
     state[LAST_AT] = last > first and read_entry(meter, place, state, last - 1) or -1
   end
@@ -116,13 +134,14 @@ end
 
 -- Count a start in every window until its handler has begun.
 local function open_up(meter, cost)
-  meter.open, meter.dirty = max(meter.open + cost, 0), true
+  meter.open = max(meter.open + cost, 0)
+  meters.touch(meter)
 end
 
 -- What a start was charged to, but for limits that were dropped since: {meter, cost}.
 local function known_keys(holder)
   local found = {}
-  for _, keys in ipairs({ holder.keys or {}, holder.again }) do
+  for _, keys in ipairs({ holder.run[KEYS] or {}, holder.again }) do
     for place = 1, #keys, 4 do
       local meter = meters.find(keys[place], keys[place + 1] or nil)
       if meter and meter.epoch == keys[place + 2] then
@@ -137,46 +156,46 @@ end
 local function take_out_of_all(holder, keys)
   for _, pair in ipairs(keys) do
     local meter, cost = pair[1], pair[2]
-    if holder.gate == OPEN then
+    if holder.run[GATE] == OPEN then
       open_up(meter, -cost)
     else
       for _, log in ipairs(logs_of(meter)) do
-        take_out(meter, log[1], log[2], meter.states[log[1]], cost, holder.started_at or 0)
+        take_out(meter, log[1], log[2], meter.states[log[1]], cost, holder.run[STARTED_AT] or 0)
       end
-      meter.dirty = true
+      meters.touch(meter)
     end
   end
 end
 
 local function starts_of(row)
-  return prefix .. 'starts' .. SEP .. row.queue
+  return step.prefix .. 'starts' .. SEP .. row.run[QUEUE]
 end
 
 -- A start as the log of its queue has it.
-function runs.start_record(row, at)
-  return pack({ row.id, at, row.task, row.group or false, row.cost })
+function late.start_record(row, at)
+  return pack({ row.id, at, row.head[TASK], row.head[GROUP] or false, row.head[COST] })
 end
 
 -- A start did not happen.
 local function drop_start(row)
   rows.complete(row)
-  call('LREM', starts_of(row), -1, runs.start_record(row, row.started_at))
+  call('LREM', starts_of(row), -1, late.start_record(row, row.run[STARTED_AT]))
 end
 
 local function touch(holder)
-  if holder.fence then
+  if holder.run[FENCE] then
     holder.dirty = true
   else
-    runs.write_permit(holder)
+    permits.write_permit(holder)
   end
 end
 
 local function admits_late(meter, cost)
-  if meter.hold_until > now or (head.lost_at and meters.safe_at(meter) > now) then
+  if meter.hold_until > step.now or (step.head.lost_at and meters.safe_at(meter) > step.now) then
     return false
   end
   for place, part in ipairs(meter.parts) do
-    if part[1] == 'rate' and rate.opens_at(meter, place, part, meter.states[place], cost + meter.open) > now then
+    if part[1] == 'rate' and rate.opens_at(meter, place, part, meter.states[place], cost + meter.open) > step.now then
       return false
     end
   end
@@ -185,7 +204,7 @@ end
 
 -- Take the own charge of a start that is on time out and decide under present numbers and holds: only windows are asked
 -- again. True when it is open now. A holder is a job or a permit.
-function runs.open_again(holder)
+function late.open_again(holder)
   local keys = known_keys(holder)
   take_out_of_all(holder, keys)
   for _, pair in ipairs(keys) do
@@ -195,23 +214,23 @@ function runs.open_again(holder)
   end
   for _, pair in ipairs(keys) do
     open_up(pair[1], pair[2])
-    head.charges = head.charges + 1
+    step.head.charges = step.head.charges + 1
   end
-  holder.gate = OPEN
+  holder.run[GATE] = OPEN
   touch(holder)
   return true
 end
 
 -- A job that was refused goes back to its place, as if it had not been claimed.
-function runs.hand_back(row)
+function late.hand_back(row)
   local keys = known_keys(row)
   drop_start(row)
-  runs.end_run(row, 'released', now)
-  runs.look_again(keys)
+  runs.end_run(row, 'released', step.now)
+  late.look_again(keys)
 end
 
 -- What a start gave back is there for others.
-function runs.look_again(keys)
+function late.look_again(keys)
   for _, pair in ipairs(keys) do
     lanes.look_again_under(pair[1])
   end
@@ -219,26 +238,26 @@ function runs.look_again(keys)
 end
 
 -- Count a start from now on, or from an instant that has passed; said again, it changes nothing.
-function runs.begin(holder, at)
-  at = at or now
-  if holder.gate == BEGUN then
+function late.begin(holder, at)
+  at = at or step.now
+  if holder.run[GATE] == BEGUN then
     return
   end
   local keys = known_keys(holder)
   take_out_of_all(holder, keys)
   for _, pair in ipairs(keys) do
     local meter, cost = pair[1], pair[2]
-    head.charges = head.charges + 1
+    step.head.charges = step.head.charges + 1
     for _, log in ipairs(logs_of(meter)) do
       put_in(meter, log[1], log[2], meter.states[log[1]], cost, at)
     end
-    meter.dirty = true
+    meters.touch(meter)
   end
-  if holder.fence then
+  if holder.run[FENCE] then
     drop_start(holder)
-    call('RPUSH', starts_of(holder), runs.start_record(holder, at))
+    call('RPUSH', starts_of(holder), late.start_record(holder, at))
   end
-  holder.started_at, holder.gate = at, BEGUN
+  holder.run[STARTED_AT], holder.run[GATE] = at, BEGUN
   touch(holder)
   for _, pair in ipairs(keys) do
     runs.unpark(pair[1])
@@ -247,8 +266,8 @@ function runs.begin(holder, at)
 end
 
 -- A lease ends and nobody said that its open start began: it counts no more.
-function runs.abandon(holder)
-  if holder.gate ~= OPEN then
+function late.abandon(holder)
+  if holder.run[GATE] ~= OPEN then
     return
   end
   local keys = known_keys(holder)
@@ -260,7 +279,7 @@ function runs.abandon(holder)
 end
 
 -- Read the jobs of these leases in one go.
-function runs.load_held(leases)
+function late.load_held(leases)
   local ids = {}
   for place, lease in ipairs(leases) do
     ids[place] = lease[1]
@@ -269,11 +288,13 @@ function runs.load_held(leases)
 end
 
 -- The job or permit whose lease {id, fence} this is, or nothing when it is lost; a permit's fence is 0.
-function runs.held(lease)
+function late.held(lease)
   local id, fence = lease[1], lease[2]
-  local row = rows.held[id]
+  local row = step.rows[id]
   if row then
-    return row.state == 3 and row.fence == fence and row or nil
+    return row.run[STATE] == 3 and row.run[FENCE] == fence and row or nil
   end
-  return fence == 0 and runs.permit(id) or nil
+  return fence == 0 and permits.permit(id) or nil
 end
+
+return late

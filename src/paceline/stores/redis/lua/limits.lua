@@ -1,15 +1,26 @@
 -- The limits by name: which rules a task meets, with which numbers, and what operators said.
-resets[#resets + 1] = function()
-  limits.held, limits.written, limits.complete = empty(limits.held), empty(limits.written), false
-  limits.scopes = nil
-end
+local constants = require('constants')
+local decoded = require('decoded')
+local lanes = require('lanes')
+local meters = require('meters')
+local order = require('order')
+local reserving = require('reserving')
+local step = require('step')
+local wakes = require('wakes')
+local call, pack, format, max, sort = redis.call, cmsgpack.pack, string.format, math.max, table.sort
+local SEP, NEVER = constants.SEP, constants.NEVER
+local decode_once, forget_decoded = decoded.decode_once, decoded.forget_decoded
+local goes_first, sorted_keys = order.goes_first, order.sorted_keys
+local refuse = step.refuse
+
+local limits = {}
 
 function limits.find(name)
-  local limit = limits.held[name]
+  local limit = step.limits[name]
   if limit == nil then
-    local blob = call('HGET', prefix .. 'limits', name)
+    local blob = call('HGET', step.prefix .. 'limits', name)
     limit = blob and decode_once('limit', name, blob) or false
-    limits.held[name] = limit
+    step.limits[name] = limit
   end
   return limit or nil
 end
@@ -24,17 +35,17 @@ end
 
 -- Every limit by its name.
 function limits.all()
-  if not limits.complete then
-    local stored = call('HGETALL', prefix .. 'limits')
+  if not step.has_all_limits then
+    local stored = call('HGETALL', step.prefix .. 'limits')
     for place = 1, #stored, 2 do
-      if limits.held[stored[place]] == nil then
-        limits.held[stored[place]] = decode_once('limit', stored[place], stored[place + 1])
+      if step.limits[stored[place]] == nil then
+        step.limits[stored[place]] = decode_once('limit', stored[place], stored[place + 1])
       end
     end
-    limits.complete = true
+    step.has_all_limits = true
   end
   local found = {}
-  for name, limit in pairs(limits.held) do
+  for name, limit in pairs(step.limits) do
     if limit then
       found[name] = limit
     end
@@ -56,16 +67,16 @@ end
 
 local function write(limit)
   forget_decoded()
-  limits.held[limit.name] = limit
-  limits.written[limit.name] = limit
-  limits.scopes = nil
+  step.limits[limit.name] = limit
+  step.written_limits[limit.name] = limit
+  step.scopes = nil
 end
 
-savers[#savers + 1] = function()
-  for name, limit in pairs(limits.written) do
-    call('HSET', prefix .. 'limits', name, pack(limit))
+function limits.save()
+  for name, limit in pairs(step.written_limits) do
+    call('HSET', step.prefix .. 'limits', name, pack(limit))
   end
-  limits.written = empty(limits.written)
+  step.written_limits = {}
 end
 
 -- The numbers of one key: the operator's word first, then what code declared.
@@ -118,21 +129,21 @@ end
 
 -- Limits by the tasks they name, or else by their queues, or else all in one list: made once for a step.
 local function by_scope()
-  if not limits.scopes then
-    limits.scopes = { task = {}, queue = {}, all = {} }
+  if not step.scopes then
+    step.scopes = { task = {}, queue = {}, all = {} }
     for _, limit in pairs(limits.all()) do
       for _, task in ipairs(limit.tasks or {}) do
-        add_to(limits.scopes.task, task, limit)
+        add_to(step.scopes.task, task, limit)
       end
       for _, queue in ipairs(not limit.tasks and limit.queues or {}) do
-        add_to(limits.scopes.queue, queue, limit)
+        add_to(step.scopes.queue, queue, limit)
       end
       if not limit.tasks and not limit.queues then
-        add_to(limits.scopes, 'all', limit)
+        add_to(step.scopes, 'all', limit)
       end
     end
   end
-  return limits.scopes
+  return step.scopes
 end
 
 -- The limits that jobs of this task in this queue meet, in order of their names: it costs what the task meets, however
@@ -181,11 +192,11 @@ end
 
 -- What follows from all numbers together: the longest window, the next end of an operator's word.
 local function look_at_all()
-  head.longest, head.next_expiry = 60000000, NEVER
+  step.head.longest, step.head.next_expiry = 60000000, NEVER
   local function see(parts)
     for _, part in ipairs(parts) do
       local length = part[1] == 'delay' and part[2] or (part[1] ~= 'concurrency' and part[3]) or 0
-      head.longest = max(head.longest, length)
+      step.head.longest = max(step.head.longest, length)
     end
   end
   for _, limit in pairs(limits.all()) do
@@ -195,8 +206,8 @@ local function look_at_all()
     end
     for _, said in pairs(limit.said) do
       see(said.parts)
-      if said.expires_at and said.expires_at < head.next_expiry then
-        head.next_expiry = said.expires_at
+      if said.expires_at and said.expires_at < step.head.next_expiry then
+        step.head.next_expiry = said.expires_at
       end
     end
   end
@@ -214,7 +225,7 @@ end
 function limits.forgotten(declared)
   local wanted = {}
   for _, limit in ipairs(declared) do
-    local old, dropped = limits.find(limit.name), call('HGET', prefix .. 'dropped', limit.name)
+    local old, dropped = limits.find(limit.name), call('HGET', step.prefix .. 'dropped', limit.name)
     local known = old and (not old.since or old.since >= limit.since or old.scope ~= limit.scope)
     if old and limits.is_detached(limit) and old.since and old.since < limit.since then
       known = false
@@ -258,14 +269,14 @@ function limits.declare(declared)
     -- Under their old numbers; whoever declares what is known, as every worker does that starts, reads none of them.
     local found = differs and meters.of(limit.name)
     widened = widened or not old or old.scope ~= limit.scope
-    limit.since = limit.since or now
+    limit.since = limit.since or step.now
     if old then
       limit.order, limit.epoch, limit.said = old.order, old.epoch, old.said
       limit.held_until, limit.held_reason = old.held_until, old.held_reason
     else
-      head.epochs = head.epochs + 1
-      limit.order, limit.epoch, limit.said = head.epochs, head.epochs, {}
-      call('HDEL', prefix .. 'dropped', limit.name)
+      step.head.epochs = step.head.epochs + 1
+      limit.order, limit.epoch, limit.said = step.head.epochs, step.head.epochs, {}
+      call('HDEL', step.prefix .. 'dropped', limit.name)
     end
     write(limit)
     if differs then
@@ -283,14 +294,14 @@ function limits.drop(name)
     return false
   end
   for _, meter in ipairs(meters.of(name)) do
-    limits.remove_reserved(meter)
+    reserving.remove_reserved(meter)
     meters.drop(meter)
   end
-  call('DEL', prefix .. 'meter' .. SEP .. name)
-  call('HDEL', prefix .. 'limits', name)
-  call('HSET', prefix .. 'dropped', name, format('%.0f', now))
-  limits.held[name], limits.written[name], limits.scopes = false, nil, nil
-  meters.held[name] = nil
+  call('DEL', step.prefix .. 'meter' .. SEP .. name)
+  call('HDEL', step.prefix .. 'limits', name)
+  call('HSET', step.prefix .. 'dropped', name, format('%.0f', step.now))
+  step.limits[name], step.written_limits[name], step.scopes = false, nil, nil
+  step.meters[name] = nil
   look_at_all()
   return true
 end
@@ -299,8 +310,8 @@ end
 function limits.override(name, group, said)
   local limit = limits.require(name)
   local old, found = limit.said[group or ''], meters.of(name)
-  head.epochs = head.epochs + 1
-  said.order = old and old.order or head.epochs
+  step.head.epochs = step.head.epochs + 1
+  said.order = old and old.order or step.head.epochs
   limit.said[group or ''] = said
   write(limit)
   look_at_all()
@@ -323,13 +334,13 @@ end
 
 -- Lift the overrides whose time is over.
 function limits.expire()
-  if now < head.next_expiry then
+  if step.now < step.head.next_expiry then
     return
   end
   for name, limit in pairs(limits.all()) do
     local over = {}
     for group, said in pairs(limit.said) do
-      if said.expires_at and said.expires_at <= now then
+      if said.expires_at and said.expires_at <= step.now then
         over[#over + 1] = group
       end
     end
@@ -366,3 +377,5 @@ function limits.opened(name, group)
   end
   wakes.all()
 end
+
+return limits

@@ -1,11 +1,24 @@
 -- A queue: its classes, delayed jobs, pauses and counts.
 -- A class is the set of tasks that meet the same limits, are paused or not, and are known to the same workers.
-resets[#resets + 1] = function()
-  lines.held, lines.step = {}, (lines.step or 0) + 1
-end
+local commands = require('commands')
+local constants = require('constants')
+local decoded = require('decoded')
+local groups = require('groups')
+local lanes = require('lanes')
+local records = require('records')
+local rows = require('rows')
+local step = require('step')
+local call, pack, format = redis.call, cmsgpack.pack, string.format
+local sub = string.sub
+local call_many = commands.call_many
+local SEP, NEVER, BLOCKED, PAUSED = constants.SEP, constants.NEVER, constants.BLOCKED, constants.PAUSED
+local decode_once, forget_decoded = decoded.decode_once, decoded.forget_decoded
+local DUE_AT, TASK, GROUP = records.DUE_AT, records.TASK, records.GROUP
+
+local lines = {}
 
 -- What a class has beside its meaning: its waiting jobs, and an instant before which none of its blocked lanes opens.
-local function with_numbers(cls, waiting, blocked_from)
+function lines.with_numbers(cls, waiting, blocked_from)
   cls.waiting, cls.blocked_from, cls.ready, cls.meters = waiting or 0, blocked_from or NEVER, nil, nil
   return cls
 end
@@ -24,6 +37,19 @@ local function with_maps(said)
   return said
 end
 
+local function new_state()
+  local counts = { 0, 0, 0, 0, 0, 0 }
+  return {
+    virtual_time = 0,
+    filings = 0,
+    counts = counts,
+    waiting = {},
+    blocked_from = {},
+    saved_at = 0,
+    groups_waiting = 0, -- how many groups have a job that waits; nothing where an earlier release wrote last
+  }
+end
+
 local function new_line(name, said, text)
   local line = {
     name = name,
@@ -40,23 +66,24 @@ local function new_line(name, said, text)
     by_signature = said.by_signature,
     class_of_task = said.class_of_task,
   }
-  local numbers = text and unpack_one(text) or { 0, 0, { 0, 0, 0, 0, 0, 0 }, {}, {}, 0 }
-  local waiting, blocked_from = numbers[4], numbers[5]
-  line.virtual_time, line.filings, line.counts, line.saved_at = numbers[1], numbers[2], numbers[3], numbers[6] or now
+  local state = text and records.decode_queue_state(text) or new_state()
+  local waiting, blocked_from = state.waiting, state.blocked_from
+  line.virtual_time, line.filings, line.counts = state.virtual_time, state.filings, state.counts
+  line.saved_at, line.groups_waiting = state.saved_at or step.now, state.groups_waiting
   for _, cls in pairs(line.classes) do
     -- Earlier releases did not write the last two: any lane may be blocked until any instant.
-    with_numbers(cls, waiting[cls.id], blocked_from and blocked_from[cls.id] or not blocked_from and 0)
+    lines.with_numbers(cls, waiting[cls.id], blocked_from and blocked_from[cls.id] or not blocked_from and 0)
   end
   return line
 end
 
 -- The queue of this name, made when first needed.
 function lines.get(name)
-  local line = lines.held[name]
+  local line = step.lines[name]
   if line then
     return line
   end
-  local blob, text = call('HGET', prefix .. 'queues', name), call('HGET', prefix .. 'numbers', name)
+  local blob, text = call('HGET', step.prefix .. 'queues', name), call('HGET', step.prefix .. 'numbers', name)
   local said = with_maps(
     blob and decode_once('queue', name, blob)
       or { paused_tasks = {}, paused_groups = {}, tasksets = {}, classes = {}, tasksets_made = 0, classes_made = 0 }
@@ -64,30 +91,30 @@ function lines.get(name)
   line = said.line
   if line and text and line.text == text then
     -- As the last step left it.
-    line.groups, line.started, line.race = empty(line.groups), nil, nil
+    line.groups, line.started, line.race = {}, nil, nil
   else
     line = new_line(name, said, text)
     line.redefined = not blob
     said.line = line
   end
-  lines.held[name] = line
+  step.lines[name] = line
   return line
 end
 
 function lines.exists(name)
-  return lines.held[name] ~= nil or call('HEXISTS', prefix .. 'queues', name) == 1
+  return step.lines[name] ~= nil or call('HEXISTS', step.prefix .. 'queues', name) == 1
 end
 
 -- Every queue there is.
 function lines.all()
   local found, seen = {}, {}
-  for _, name in ipairs(call('HKEYS', prefix .. 'queues')) do
+  for _, name in ipairs(call('HKEYS', step.prefix .. 'queues')) do
     seen[name] = true
-    if lines.held[name] ~= false then
+    if step.lines[name] ~= false then
       found[#found + 1] = lines.get(name)
     end
   end
-  for name, line in pairs(lines.held) do
+  for name, line in pairs(step.lines) do
     if line and not seen[name] then
       found[#found + 1] = line
     end
@@ -95,226 +122,81 @@ function lines.all()
   return found
 end
 
-savers[#savers + 1] = function()
-  for name, line in pairs(lines.held) do
+local function encode_state(line)
+  local waiting, blocked_from = {}, {}
+  for id, cls in pairs(line.classes) do
+    waiting[id] = cls.waiting
+    if cls.blocked_from < NEVER then
+      blocked_from[id] = cls.blocked_from
+    end
+  end
+  return records.encode_queue_state({
+    virtual_time = line.virtual_time,
+    filings = line.filings,
+    counts = line.counts,
+    waiting = waiting,
+    blocked_from = blocked_from,
+    saved_at = line.saved_at,
+    groups_waiting = line.groups_waiting,
+  })
+end
+
+-- What a queue is, beside how far it has come: its pauses, the tasks that its workers know, its classes.
+local function encode_definition(line)
+  local classes = {}
+  for _, cls in pairs(line.classes) do
+    classes[#classes + 1] = {
+      id = cls.id,
+      signature = cls.signature,
+      names = cls.names,
+      shared = cls.shared,
+      own = cls.own,
+      paused = cls.paused,
+      known_by = cls.known_by,
+      tasks = cls.tasks,
+    }
+  end
+  return pack({
+    paused = line.paused,
+    paused_tasks = line.paused_tasks,
+    paused_groups = line.paused_groups,
+    tasksets = line.tasksets,
+    tasksets_made = line.tasksets_made,
+    classes = classes,
+    classes_made = line.classes_made,
+  })
+end
+
+function lines.save()
+  for name, line in pairs(step.lines) do
     if line then
-      local waiting, blocked_from = {}, {}
-      for id, cls in pairs(line.classes) do
-        waiting[id] = cls.waiting
-        if cls.blocked_from < NEVER then
-          blocked_from[id] = cls.blocked_from
-        end
-      end
       -- No two states of its lanes have the same text: what a step read of them is used again while the text stays.
-      local text = pack({ line.virtual_time, line.filings, line.counts, waiting, blocked_from, line.saved_at })
+      local text = encode_state(line)
       if text ~= line.text then
-        call('HSET', prefix .. 'numbers', name, text)
+        call('HSET', step.prefix .. 'numbers', name, text)
         line.text = text
       end
       if line.redefined then
         forget_decoded()
-        local classes = {}
-        for _, cls in pairs(line.classes) do
-          classes[#classes + 1] = {
-            id = cls.id,
-            signature = cls.signature,
-            names = cls.names,
-            shared = cls.shared,
-            own = cls.own,
-            paused = cls.paused,
-            known_by = cls.known_by,
-            tasks = cls.tasks,
-          }
-        end
-        local said = {
-          paused = line.paused,
-          paused_tasks = line.paused_tasks,
-          paused_groups = line.paused_groups,
-          tasksets = line.tasksets,
-          tasksets_made = line.tasksets_made,
-          classes = classes,
-          classes_made = line.classes_made,
-        }
-        call('HSET', prefix .. 'queues', name, pack(said))
+        call('HSET', step.prefix .. 'queues', name, encode_definition(line))
         line.redefined = false
       end
     end
   end
 end
 
--- classes
-
-local function known_by(line, task)
-  local numbers = {}
-  for set, number in pairs(line.tasksets) do
-    if find_text(SEP .. set .. SEP, SEP .. task .. SEP, 1, true) then
-      numbers[#numbers + 1] = number
-    end
-  end
-  sort(numbers)
-  return numbers
-end
-
--- What the class of a task stands for.
-local function definition(line, task)
-  local meant = { names = {}, shared = {}, own = {}, paused = line.paused_tasks[task] or false }
-  for place, limit in ipairs(limits.meeting(line.name, task)) do
-    meant.names[place] = limit.name
-    local list = limit.by == 'group' and meant.own or meant.shared
-    list[#list + 1] = limit.name
-  end
-  meant.known_by = known_by(line, task)
-  meant.signature = concat(meant.names, SEP)
-    .. SEP
-    .. SEP
-    .. tostring(meant.paused)
-    .. SEP
-    .. concat(meant.known_by, ',')
-  return meant
-end
-
-local function define(cls, meant)
-  cls.signature, cls.names, cls.shared, cls.own = meant.signature, meant.names, meant.shared, meant.own
-  cls.paused, cls.known_by, cls.meters = meant.paused, meant.known_by, nil
-end
-
-function lines.class_for(line, task)
-  local cls = line.class_of_task[task]
-  if not cls then
-    local meant = definition(line, task)
-    cls = line.by_signature[meant.signature]
-    if not cls then
-      line.classes_made = line.classes_made + 1
-      cls = with_numbers({ id = line.classes_made, tasks = {} })
-      define(cls, meant)
-      line.classes[cls.id] = cls
-      line.by_signature[cls.signature] = cls
-    end
-    cls.tasks[task] = true
-    line.class_of_task[task] = cls
-    line.redefined = true
-  end
-  return cls
-end
-
--- The meters of the shared limits of a class.
-function lines.shared(cls)
-  if not cls.meters or cls.meters_of ~= lines.step then
-    cls.meters, cls.meters_of = {}, lines.step
-    for place, name in ipairs(cls.shared) do
-      cls.meters[place] = meters.get(name, nil)
-    end
-  end
-  return cls.meters
-end
-
--- When the shared limits of a class admit a start of cost 1.
-function lines.opens_at(cls)
-  local at = 0
-  for _, meter in ipairs(lines.shared(cls)) do
-    local opens = meters.opens_at(meter, 1)
-    if meter.reserved_by and meter.reserved_until > opens then
-      opens = meter.reserved_until
-    end
-    if opens > at then
-      at = opens
-    end
-  end
-  return at
-end
-
-local function one_definition(line, cls)
-  local meant
-  for task in pairs(cls.tasks) do
-    local its = definition(line, task)
-    if meant and meant.signature ~= its.signature then
-      return nil
-    end
-    meant = its
-  end
-  return meant
-end
-
--- Limits, pauses or workers changed: put every task into the class it belongs to now.
-function lines.reclassify(line)
-  lanes.save()
-  local old = {}
-  for _, cls in pairs(line.classes) do
-    old[#old + 1] = cls
-  end
-  sort(old, function(a, b)
-    return a.id < b.id
-  end)
-  line.by_signature, line.class_of_task, line.redefined = {}, {}, true
-  local homeless, gone = {}, {}
-  for _, cls in ipairs(old) do
-    local meant = one_definition(line, cls)
-    if meant and not line.by_signature[meant.signature] then
-      -- The whole class goes together: no job has to move.
-      local other_own = concat(meant.own, SEP) ~= concat(cls.own, SEP)
-      for _, lane in ipairs(lanes.all(line, cls)) do
-        lanes.redefine(lane, other_own and meant.own)
-      end
-      define(cls, meant)
-      line.by_signature[meant.signature] = cls
-    else
-      for _, lane in ipairs(lanes.all(line, cls)) do
-        homeless[#homeless + 1] = lane
-      end
-      gone[#gone + 1] = cls
-    end
-  end
-  -- A class that is gone stays known until its lanes have moved out.
-  for _, lane in ipairs(homeless) do
-    lanes.move_out(lane)
-  end
-  lanes.save()
-  for _, cls in ipairs(gone) do
-    line.classes[cls.id] = nil
-    for _, group in pairs(line.groups) do
-      group.lanes[cls.id] = nil
-    end
-  end
-  for _, cls in pairs(line.classes) do
-    for task in pairs(cls.tasks) do
-      line.class_of_task[task] = cls
-    end
-  end
-end
-
-function lines.reclassify_all()
-  for _, line in ipairs(lines.all()) do
-    lines.reclassify(line)
-  end
-  wakes.all()
-end
-
--- A worker knows this set of tasks; a new one makes classes of its own, and true is said.
-function lines.know(line, set)
-  if line.tasksets[set] then
-    return false
-  end
-  line.tasksets_made = line.tasksets_made + 1
-  line.tasksets[set] = line.tasksets_made
-  line.redefined = true
-  lines.reclassify(line)
-  return true
-end
-
--- jobs
-
 local function delayed_key(line)
-  return prefix .. 'delayed' .. SEP .. line.name
+  return step.prefix .. 'delayed' .. SEP .. line.name
 end
 
 -- Take in a job that has not started: into its lane, or aside until it is due.
 function lines.arrive(line, row)
-  local group = lanes.group(line, row.group or '')
+  local group = groups.get(line, row.head[GROUP] or '')
   group.size = group.size + 1
   group.dirty = true
-  if row.due_at > now then
+  if row.run[DUE_AT] > step.now then
     line.counts[2] = line.counts[2] + 1
-    call('ZADD', delayed_key(line), format('%.0f', row.due_at), rows.place(row))
+    call('ZADD', delayed_key(line), format('%.0f', row.run[DUE_AT]), rows.place(row))
   else
     line.counts[1] = line.counts[1] + 1
     lanes.file(line, row)
@@ -323,8 +205,8 @@ end
 
 -- The lane of a job that waits in one.
 function lines.lane_of(line, row)
-  local cls = line.class_of_task[row.task]
-  local lane = cls and lanes.find(lanes.group(line, row.group or ''), cls)
+  local cls = line.class_of_task[row.head[TASK]]
+  local lane = cls and groups.find(groups.get(line, row.head[GROUP] or ''), cls)
   if lane and lane.jobs > 0 and call('ZSCORE', delayed_key(line), rows.place(row)) == false then
     return lane
   end
@@ -332,14 +214,14 @@ end
 
 -- Take a job that has not started out of the line.
 function lines.leave(line, row)
-  local group = lanes.group(line, row.group or '')
+  local group = groups.get(line, row.head[GROUP] or '')
   group.size = group.size - 1
   group.dirty = true
   if call('ZREM', delayed_key(line), rows.place(row)) == 1 then
     line.counts[2] = line.counts[2] - 1
   else
     line.counts[1] = line.counts[1] - 1
-    local lane = lanes.of(line, line.class_of_task[row.task], group)
+    local lane = groups.of(line, line.class_of_task[row.head[TASK]], group)
     lanes.take(lane, row)
     if lane.jobs > 0 and lane.state == BLOCKED then
       lanes.make_ready(lane)
@@ -353,7 +235,7 @@ function lines.promote_due(line, budget)
   if budget <= 0 or line.counts[2] == 0 then
     return 0
   end
-  local due = call('ZRANGEBYSCORE', delayed_key(line), '-inf', format('%.0f', now), 'LIMIT', 0, budget)
+  local due = call('ZRANGEBYSCORE', delayed_key(line), '-inf', format('%.0f', step.now), 'LIMIT', 0, budget)
   if #due == 0 then
     return 0
   end
@@ -365,7 +247,7 @@ function lines.promote_due(line, budget)
   call_many('ZREM', delayed_key(line), due)
   for _, id in ipairs(ids) do
     line.counts[1], line.counts[2] = line.counts[1] + 1, line.counts[2] - 1
-    lanes.file(line, rows.held[id])
+    lanes.file(line, step.rows[id])
   end
   return #due
 end
@@ -385,7 +267,7 @@ end
 function lines.pause_group(line, field, paused)
   line.paused_groups[field] = paused or nil
   line.redefined = true
-  for _, lane in pairs(lanes.of_group(lanes.group(line, field))) do
+  for _, lane in pairs(groups.of_group(groups.get(line, field))) do
     if lane.jobs > 0 then
       if paused then
         lane.state, lane.touched, lane.group.dirty = PAUSED, true, true
@@ -395,3 +277,5 @@ function lines.pause_group(line, field, paused)
     end
   end
 end
+
+return lines

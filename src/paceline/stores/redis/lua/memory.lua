@@ -1,15 +1,21 @@
 -- What kinds that are replaced leave behind: the states to go on with, and a log of what none of the new ones counts.
+local constants = require('constants')
+local kinds = require('kinds')
+local rate = require('rate')
+local ceil, max = math.ceil, math.max
+local LAST_AT, COST = constants.LAST_AT, constants.COST
+local new_window = rate.new_window
 
 -- What earlier kinds of a key counted and none of its present ones does: a log that is charged and never asked,
 -- {'memory', max, window, spacing}; spacing is the longest interval between starts of cost 1.
-kinds.memory = {
+local memory = {
   new_state = rate.new_state,
   charge = rate.charge,
   allowed = rate.allowed,
   last_start = rate.last_start,
 }
 
-function kinds.memory.forget_after(part, state, meter, place)
+function memory.forget_after(part, state, meter, place)
   if state[LAST_AT] < 0 then
     return 0
   end
@@ -39,7 +45,7 @@ local function reach(parts)
 end
 
 -- Those old parts that remember a start, and others that will rule again.
-function kinds.remembering(parts, states, beneath)
+function memory.remembering(parts, states, beneath)
   local found = { unpack(beneath or {}) }
   for place, part in ipairs(parts) do
     if part[1] ~= 'concurrency' and kinds[part[1]].last_start(states[place]) >= 0 then
@@ -51,7 +57,7 @@ end
 
 -- The log to keep beside these parts for others, which ruled before or rule again when an override ends: none where
 -- the parts themselves remember as much.
-function kinds.remember(parts, others, may_be_forgotten)
+function memory.remember(parts, others, may_be_forgotten)
   local has, remembers = {}, false
   for _, part in ipairs(parts) do
     has[part[1]] = true
@@ -63,17 +69,16 @@ function kinds.remember(parts, others, may_be_forgotten)
     return nil
   end
   local most, window, spacing = reach(others)
-  local _, new_window, new_spacing = reach(parts)
+  local _, its_window, its_spacing = reach(parts)
   local is_known = has.rate or (most <= 1 and (has.spacing or (has.delay and spacing == 0)))
-  if is_known and (not may_be_forgotten or (window <= new_window and spacing <= new_spacing)) then
+  if is_known and (not may_be_forgotten or (window <= its_window and spacing <= its_spacing)) then
     return nil
   end
   return { 'memory', most, window, spacing }
 end
 
-function kinds.same_memory(one, other)
-  return (not one and not other)
-    or (one and other and one[2] == other[2] and one[3] == other[3] and one[4] == other[4])
+function memory.same_memory(one, other)
+  return (not one and not other) or (one and other and one[2] == other[2] and one[3] == other[3] and one[4] == other[4])
 end
 
 -- Which of the old parts one goes on from: of those that remember, the one that remembers the most.
@@ -113,7 +118,7 @@ local function delayed(by, numbers, ats, sums)
 end
 
 -- The state to go on with when `part` replaces others; of logs `dumped` has what they knew.
-function kinds.continue(meter, part, place, parts, states, dumped)
+function memory.continue(meter, part, place, parts, states, dumped)
   local best, last = goes_on_from(part, parts, states)
   if part[1] == 'concurrency' or not best then
     return kinds[part[1]].new_state(part)
@@ -135,3 +140,5 @@ function kinds.continue(meter, part, place, parts, states, dumped)
   end
   return rate.load(meter, place, part, { cost, 0, 0 }, { last }, { cost })
 end
+
+return memory

@@ -1,23 +1,59 @@
 -- One key of a limit: the states of its kinds, the leases under it, the hold, a big job's reservation.
-resets[#resets + 1] = function()
-  meters.held = empty(meters.held)
-end
+local commands = require('commands')
+local constants = require('constants')
+local kept = require('kept')
+local kinds = require('kinds')
+local limits = require('limits')
+local memory = require('memory')
+local rate = require('rate')
+local records = require('records')
+local step = require('step')
+local call, unpack_one, format = redis.call, cmsgpack.unpack, string.format
+local max, min = math.max, math.min
+local call_many, read_many = commands.call_many, commands.read_many
+local SEP, NEVER = constants.SEP, constants.NEVER
+local ring_key = rate.ring_key
+local METER_EPOCH, METER_IN_FLIGHT = records.METER_EPOCH, records.METER_IN_FLIGHT
+local METER_QUEUES, METER_STATES = records.METER_QUEUES, records.METER_STATES
+local METER_HOLD_UNTIL, METER_HOLD_REASON = records.METER_HOLD_UNTIL, records.METER_HOLD_REASON
+local METER_HELD_AT, METER_REFUSALS = records.METER_HELD_AT, records.METER_REFUSALS
+local METER_RESERVED_BY, METER_RESERVED_UNTIL = records.METER_RESERVED_BY, records.METER_RESERVED_UNTIL
+local METER_RESERVED_DEADLINE, METER_AWAITED = records.METER_RESERVED_DEADLINE, records.METER_AWAITED
+local METER_MEMORY, METER_OPEN = records.METER_MEMORY, records.METER_OPEN
+
+local meters = {}
 
 local function meter_key(name)
-  return prefix .. 'meter' .. SEP .. name
+  return step.prefix .. 'meter' .. SEP .. name
 end
 
-local function set_parts(meter, parts, memory)
-  meter.parts = parts
-  meter.memory = memory
-  meter.slots, meter.guard = NEVER, NEVER
-  for _, part in ipairs(parts) do
-    if part[1] == 'concurrency' and part[2] < meter.slots then
-      meter.slots = part[2]
-    elseif part[1] == 'rate' and part[4] > 0 and part[4] < meter.guard then
-      meter.guard = part[4] -- a handler that begins later than this after its start asks first
+-- What follows from the parts of a key, worked out once for all keys that share them.
+local summaries = setmetatable({}, { __mode = 'k' })
+
+local function summary_of(parts)
+  local summary = summaries[parts]
+  if not summary then
+    summary = { slots = NEVER, guard = NEVER, most = NEVER, is_spaced = false }
+    for _, part in ipairs(parts) do
+      local kind = part[1]
+      if kind == 'concurrency' then
+        summary.slots = min(summary.slots, part[2])
+      elseif kind == 'rate' then
+        summary.most = min(summary.most, part[2])
+        summary.guard = part[4] > 0 and min(summary.guard, part[4]) or summary.guard
+      else
+        summary.is_spaced = true
+      end
     end
+    summaries[parts] = summary
   end
+  return summary
+end
+
+local function set_parts(meter, parts, remembered)
+  local summary = summary_of(parts)
+  meter.parts, meter.memory, meter.room = parts, remembered, nil
+  meter.slots, meter.guard, meter.is_spaced = summary.slots, summary.guard, summary.is_spaced
 end
 
 local function new_states(parts)
@@ -28,29 +64,44 @@ local function new_states(parts)
   return states
 end
 
+-- A key of these numbers, from what the store has of it.
+local function new_meter(name, group, limit, list)
+  local text, parts = limits.kind(limit, group)
+  local summary = summary_of(parts)
+  return {
+    name = name,
+    group = group,
+    text = text, -- of its numbers
+    parts = parts,
+    slots = summary.slots,
+    guard = summary.guard, -- a handler that begins later than this after its start asks first
+    is_spaced = summary.is_spaced,
+    room = nil, -- how many starts of cost 1 it admits now, as far as that is known
+    rings = nil,
+    dirty = false,
+    epoch = list[METER_EPOCH],
+    in_flight = list[METER_IN_FLIGHT],
+    queues = list[METER_QUEUES], -- where lanes under this key wait
+    states = list[METER_STATES],
+    hold_until = list[METER_HOLD_UNTIL] or 0,
+    hold_reason = list[METER_HOLD_REASON] or nil,
+    held_at = list[METER_HELD_AT] or 0,
+    refusals = list[METER_REFUSALS] or 0,
+    reserved_by = list[METER_RESERVED_BY] or nil,
+    reserved_until = list[METER_RESERVED_UNTIL] or 0,
+    reserved_deadline = list[METER_RESERVED_DEADLINE] or 0,
+    awaited = list[METER_AWAITED] or nil, -- queues whose sleepers wait for a slot; '' are those who wait for a permit
+    memory = list[METER_MEMORY] or nil,
+    open = list[METER_OPEN] or 0, -- the cost of starts whose handlers may begin at any moment: every window counts it
+  }
+end
+
 -- A meter that counted nothing; one of a limit that is held for all its groups is held too.
 function meters.fresh(name, group)
   local limit = limits.require(name)
-  local text, parts = limits.kind(limit, group)
-  local meter = {
-    name = name,
-    group = group,
-    rings = {},
-    epoch = limit.epoch,
-    text = text,
-    states = new_states(parts),
-    hold_until = limit.held_until or 0,
-    hold_reason = limit.held_reason,
-    held_at = 0,
-    refusals = 0,
-    reserved_until = 0,
-    reserved_deadline = 0,
-    in_flight = 0,
-    open = 0, -- the cost of starts whose handlers may begin at any moment: every window counts it
-    queues = {}, -- where lanes under this key wait
-    awaited = {}, -- queues whose sleepers wait for a slot; '' stands for those who wait for a permit
-  }
-  set_parts(meter, parts)
+  local _, parts = limits.kind(limit, group)
+  local meter = new_meter(name, group, limit, { limit.epoch, 0, {}, new_states(parts) })
+  meter.hold_until, meter.hold_reason = limit.held_until or 0, limit.held_reason
   meters.remember_beneath(meter)
   return meter
 end
@@ -58,58 +109,40 @@ end
 -- A key that counted nothing remembers for numbers that rule again later.
 function meters.remember_beneath(meter)
   local beneath = limits.beneath(limits.require(meter.name), meter.group) or {}
-  meter.memory = kinds.remember(meter.parts, beneath, meter.group ~= nil)
-  meter.states[#meter.parts + 1] = meter.memory and kinds.memory.new_state(meter.memory) or nil
+  meter.memory = memory.remember(meter.parts, beneath, meter.group ~= nil)
+  meter.states[#meter.parts + 1] = meter.memory and memory.new_state(meter.memory) or nil
 end
 
--- A meter is kept as {epoch, in_flight, queues, states}, and more where something is held, refused, kept free, remembered
--- or open.
--- Its numbers are those of its limit: whoever changes them changes all its meters.
+-- Its numbers are those of its limit: whoever changes them changes all its meters. One that is as the last step left it
+-- need not be made again.
 local function decode(name, group, blob)
-  local found = unpack_one(blob)
-  local text, parts = limits.kind(limits.require(name), group)
-  local meter = {
-    name = name,
-    group = group,
-    rings = {},
-    epoch = found[1],
-    in_flight = found[2],
-    queues = found[3],
-    states = found[4],
-    text = text,
-    hold_until = found[5] or 0,
-    hold_reason = found[6] or nil,
-    held_at = found[7] or 0,
-    refusals = found[8] or 0,
-    reserved_by = found[9] or nil,
-    reserved_until = found[10] or 0,
-    reserved_deadline = found[11] or 0,
-    awaited = found[12] or {},
-    open = found[14] or 0,
-  }
-  set_parts(meter, parts, found[13])
-  return meter
+  local limit = limits.require(name)
+  local meter = kept.find(meter_key(name), group or '', blob)
+  local _, parts = limits.kind(limit, group)
+  if meter and meter.parts == parts then
+    meter.room, meter.rings = nil, nil
+    return meter
+  end
+  return new_meter(name, group, limit, unpack_one(blob))
 end
 
 local function encode(meter)
-  local short = { meter.epoch, meter.in_flight, meter.queues, meter.states }
   local is_plain = meter.hold_until == 0 and meter.held_at == 0 and meter.refusals == 0
   is_plain = is_plain and meter.open == 0 and not meter.memory
-  if is_plain and meter.reserved_deadline == 0 and next(meter.awaited) == nil then
-    return pack(short)
-  end
-  short[5], short[6], short[7] = meter.hold_until, meter.hold_reason or false, meter.held_at
-  short[8], short[9], short[10] = meter.refusals, meter.reserved_by or false, meter.reserved_until
-  short[11], short[12], short[13] = meter.reserved_deadline, meter.awaited, meter.memory
-  short[14] = meter.open > 0 and meter.open or nil
-  return pack(short)
+  is_plain = is_plain and meter.reserved_deadline == 0 and not (meter.awaited and next(meter.awaited))
+  return records.encode_meter(meter, is_plain)
+end
+
+-- Something was counted, freed, held or changed under this key.
+function meters.touch(meter)
+  meter.dirty, meter.room = true, nil
 end
 
 local function cache_of(name)
-  local cache = meters.held[name]
+  local cache = step.meters[name]
   if not cache then
     cache = {}
-    meters.held[name] = cache
+    step.meters[name] = cache
   end
   return cache
 end
@@ -124,6 +157,25 @@ function meters.find(name, group)
     cache[group or ''] = meter
   end
   return meter or nil
+end
+
+-- The meters of one limit and many groups, in one go.
+function meters.load(name, groups)
+  local cache, missing = cache_of(name), {}
+  for place = 1, #groups do
+    if cache[groups[place]] == nil then
+      missing[#missing + 1] = groups[place]
+      cache[groups[place]] = false
+    end
+  end
+  if #missing == 0 or not limits.find(name) then
+    return
+  end
+  local found = read_many('HMGET', meter_key(name), missing)
+  for place = 1, #missing do
+    local field = missing[place]
+    cache[field] = found[place] and decode(name, field ~= '' and field or nil, found[place]) or false
+  end
 end
 
 -- The meter of one key, made when first needed.
@@ -156,7 +208,7 @@ function meters.of(name)
 end
 
 -- All that is counted, whether it decides or not.
-local function kept(meter)
+local function counted(meter)
   local all = { unpack(meter.parts) }
   all[#all + 1] = meter.memory
   return all
@@ -164,10 +216,12 @@ end
 
 -- From this place on.
 local function drop_logs(meter, first)
-  for place, part in ipairs(kept(meter)) do
+  for place, part in ipairs(counted(meter)) do
     if place >= first and (part[1] == 'rate' or part[1] == 'memory') then
       call('DEL', ring_key(meter, place))
-      meter.rings[place] = nil
+      if meter.rings then
+        meter.rings[place] = nil
+      end
     end
   end
 end
@@ -175,32 +229,35 @@ end
 function meters.drop(meter)
   drop_logs(meter, 1)
   call('HDEL', meter_key(meter.name), meter.group or '')
-  call('ZREM', prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
+  call('ZREM', step.prefix .. 'idle', meter.name .. SEP .. (meter.group or ''))
   cache_of(meter.name)[meter.group or ''] = false
 end
 
 -- From when on a meter may be forgotten, if nobody holds or wants anything under it then.
 local function forget_after(meter)
   local at = meter.hold_until
-  for place, part in ipairs(kept(meter)) do
+  for place, part in ipairs(counted(meter)) do
     at = max(at, kinds[part[1]].forget_after(part, meter.states[place], meter, place))
   end
   return at
 end
 
-savers[#savers + 1] = function()
-  if next(meters.held) == nil then
+function meters.save()
+  if next(step.meters) == nil then
     return
   end
   local idle = {}
-  for name, cache in pairs(meters.held) do
+  for name, cache in pairs(step.meters) do
     local fields = {}
     for field, meter in pairs(cache) do
       if meter and meter.dirty then
-        rate.save(meter)
-        fields[#fields + 1] = field
-        fields[#fields + 1] = encode(meter)
+        if meter.rings then
+          rate.save(meter)
+        end
+        local size, text = #fields, encode(meter)
+        fields[size + 1], fields[size + 2] = field, text
         meter.dirty = false
+        kept.keep(meter_key(name), field, text, meter)
         if meter.group and meter.in_flight == 0 and next(meter.queues) == nil then
           idle[#idle + 1] = format('%.0f', forget_after(meter))
           idle[#idle + 1] = name .. SEP .. field
@@ -209,7 +266,7 @@ savers[#savers + 1] = function()
     end
     call_many('HSET', meter_key(name), fields)
   end
-  call_many('ZADD', prefix .. 'idle', idle)
+  call_many('ZADD', step.prefix .. 'idle', idle)
 end
 
 -- The first instant at which this key admits a start of this cost.
@@ -232,15 +289,15 @@ function meters.opens_in_time(meter, cost)
       end
     end
   end
-  return head.lost_at and max(at, meters.safe_at(meter)) or at
+  return step.head.lost_at and max(at, meters.safe_at(meter)) or at
 end
 
 -- When starts that the server may have lost count no more.
 function meters.safe_at(meter)
   local at = 0
   for _, part in ipairs(meter.parts) do
-    if head.lost_at and part[1] ~= 'concurrency' then
-      at = max(at, head.lost_at + (part[1] == 'delay' and part[2] or part[3]))
+    if step.head.lost_at and part[1] ~= 'concurrency' then
+      at = max(at, step.head.lost_at + (part[1] == 'delay' and part[2] or part[3]))
     end
   end
   return at
@@ -248,16 +305,18 @@ end
 
 -- Count a start that holds no lease.
 function meters.count(meter, cost)
+  local now, states = step.now, meter.states
   meter.dirty = true
-  head.charges = head.charges + 1
+  meter.room = meter.room and not meter.is_spaced and meter.room - cost or nil
+  step.head.charges = step.head.charges + 1
   for place, part in ipairs(meter.parts) do
     if part[1] ~= 'concurrency' then
-      kinds[part[1]].charge(meter, place, part, meter.states[place], cost, now)
+      kinds[part[1]].charge(meter, place, part, states[place], cost, now)
     end
   end
   if meter.memory then
     local place = #meter.parts + 1
-    kinds.memory.charge(meter, place, meter.memory, meter.states[place], cost, now)
+    memory.charge(meter, place, meter.memory, states[place], cost, now)
   end
 end
 
@@ -272,13 +331,7 @@ end
 
 -- The largest cost that is ever admitted.
 function meters.most(meter)
-  local most = NEVER
-  for _, part in ipairs(meter.parts) do
-    if part[1] == 'rate' and part[2] < most then
-      most = part[2]
-    end
-  end
-  return most
+  return summary_of(meter.parts).most
 end
 
 -- Go on under other numbers without forgetting the starts that still count.
@@ -287,9 +340,9 @@ function meters.change(meter, text, parts, beneath)
   if is_same and not beneath then
     return
   end
-  local old, states, dumped, continued = kept(meter), meter.states, {}, {}
-  local memory = kinds.remember(parts, kinds.remembering(old, states, beneath), meter.group ~= nil)
-  if is_same and kinds.same_memory(memory, meter.memory) then
+  local old, states, dumped, continued = counted(meter), meter.states, {}, {}
+  local remembered = memory.remember(parts, memory.remembering(old, states, beneath), meter.group ~= nil)
+  if is_same and memory.same_memory(remembered, meter.memory) then
     return
   end
   for place, part in ipairs(old) do
@@ -298,47 +351,16 @@ function meters.change(meter, text, parts, beneath)
     end
   end
   drop_logs(meter, is_same and #parts + 1 or 1)
-  set_parts(meter, parts, memory)
-  for place, part in ipairs(kept(meter)) do
+  set_parts(meter, parts, remembered)
+  for place, part in ipairs(counted(meter)) do
     -- Where only what is remembered changes, each part keeps its own log.
     local goes_on = is_same and place <= #parts
-    continued[place] = goes_on and states[place] or kinds.continue(meter, part, place, old, states, dumped)
+    continued[place] = goes_on and states[place] or memory.continue(meter, part, place, old, states, dumped)
   end
-  meter.text, meter.states, meter.dirty = text, continued, true
+  meter.text, meter.states = text, continued
+  meters.touch(meter)
   if not is_same then
     meter.reserved_by = nil
-  end
-end
-
--- Let nobody start before the instant. A hold only ever grows.
-function meters.hold(meter, at, reason)
-  meter.dirty = true
-  meter.held_at = now
-  if at > meter.hold_until then
-    meter.hold_until, meter.hold_reason = at, reason or nil
-  end
-end
-
--- Hold after an outside refusal without a time; each one in a row holds longer.
-function meters.refuse(meter, backoff, jitter, reason, started_at)
-  if started_at and meter.refusals > 0 and started_at <= meter.held_at then
-    return -- it ran already when the hold was made: the same refusal, heard once more
-  end
-  meter.refusals = meter.refusals + 1
-  local length = min(floor(backoff.initial * backoff.multiplier ^ (meter.refusals - 1)), backoff.maximum)
-  meters.hold(meter, now + length + floor(length * jitter), reason)
-end
-
--- Lift the hold; what was counted stays.
-function meters.release(meter)
-  meter.dirty = true
-  meter.hold_until, meter.hold_reason, meter.refusals = 0, nil, 0
-end
-
--- A job that started after the hold went well: the next refusal is the first in a row again.
-function meters.succeeded(meter, started_at)
-  if meter.refusals > 0 and started_at > meter.held_at then
-    meter.refusals, meter.dirty = 0, true
   end
 end
 
@@ -347,21 +369,8 @@ function meters.forget_starts(meter)
   drop_logs(meter, 1)
   meter.states = new_states(meter.parts)
   meters.remember_beneath(meter)
-  meter.reserved_by, meter.dirty = nil, true
-end
-
--- How full the key is, by its fullest part; nothing is allowed where nothing limits it.
-function meters.used_and_allowed(meter)
-  local used, allowed, share = meter.in_flight, false, -1
-  for place, part in ipairs(meter.parts) do
-    local kind = kinds[part[1]]
-    local its_used = kind.used(meter, place, part, meter.states[place]) + (part[1] == 'rate' and meter.open or 0)
-    local its_allowed = kind.allowed(part)
-    if its_used / its_allowed > share then
-      used, allowed, share = its_used, its_allowed, its_used / its_allowed
-    end
-  end
-  return used, allowed
+  meter.reserved_by = nil
+  meters.touch(meter)
 end
 
 -- True when a new meter would decide the same from now on.
@@ -369,5 +378,7 @@ function meters.forgettable(meter)
   if meter.in_flight > 0 or meter.refusals > 0 or meter.reserved_by or next(meter.queues) then
     return false
   end
-  return forget_after(meter) <= now
+  return forget_after(meter) <= step.now
 end
+
+return meters

@@ -1,29 +1,35 @@
 -- Progress and log lines from the run that holds the fence.
 -- The end of a log: its last 1000 lines, and of these what fits 64 KiB.
-local function last_lines(lines)
-  local first, size = #lines + 1, 0
-  while first > 1 and #lines - first + 1 < 1000 do
-    size = size + #lines[first - 1]
+local records = require('records')
+local rows = require('rows')
+local step = require('step')
+local pack = cmsgpack.pack
+local STATE, FENCE = records.STATE, records.FENCE
+
+local function last_lines(list)
+  local first, size = #list + 1, 0
+  while first > 1 and #list - first + 1 < 1000 do
+    size = size + #list[first - 1]
     if size > 65536 then
       break
     end
     first = first - 1
   end
   if first == 1 then
-    return lines
+    return list
   end
   local kept = {}
-  for place = first, #lines do
-    kept[#kept + 1] = lines[place]
+  for place = first, #list do
+    kept[#kept + 1] = list[place]
   end
   return kept
 end
 
 local function work()
   local lost = {}
-  for _, note in ipairs(args.notes) do
+  for _, note in ipairs(step.args.notes) do
     local row = rows.find(note.id)
-    if not row or row.state ~= 3 or row.fence ~= note.fence then
+    if not row or row.run[STATE] ~= 3 or row.run[FENCE] ~= note.fence then
       lost[#lost + 1] = note.id
     else
       local more = rows.more(row)
@@ -39,4 +45,5 @@ local function work()
   end
   return { pack(lost) }
 end
-step('note', work, true)
+
+return { work = work, looks = true }

@@ -1,21 +1,26 @@
 -- Set an operator's numbers, or take them back; they win until lifted or over.
+local limits = require('limits')
+local step = require('step')
+local refuse = step.refuse
+
 local function work()
-  local limit = limits.require(args.name)
-  if args.lift then
-    if limits.lift(args.name, args.group) then
-      limits.opened(args.name)
+  local limit = limits.require(step.args.name)
+  if step.args.lift then
+    if limits.lift(step.args.name, step.args.group) then
+      limits.opened(step.args.name)
     end
     return {}
   end
-  if args.group and limit.by ~= 'group' then
+  if step.args.group and limit.by ~= 'group' then
     refuse('not per group')
   end
-  local said = args.said
-  if args.length then
-    said.expires_at = now + args.length
+  local said = step.args.said
+  if step.args.length then
+    said.expires_at = step.now + step.args.length
   end
-  limits.override(args.name, args.group, said)
-  limits.opened(args.name)
+  limits.override(step.args.name, step.args.group, said)
+  limits.opened(step.args.name)
   return {}
 end
-step('override', work)
+
+return { work = work }

@@ -1,64 +1,84 @@
--- Permits: starts that are no jobs. Kept as {started_at, keys}, where one was late also with its gate, and with the keys
--- that were asked for once more, which hold no slot of their own.
+-- Permits: starts that are no jobs. `again` are keys that were asked for once more, which hold no slot of their own.
+local constants = require('constants')
+local late = require('late')
+local meters = require('meters')
+local runs = require('runs')
+local records = require('records')
+local step = require('step')
+local call = redis.call
+local ON_TIME, OPEN = constants.ON_TIME, constants.OPEN
+local STARTED_AT, KEYS, GATE = records.STARTED_AT, records.KEYS, records.GATE
+
+local permits = {}
+
 local function permit_name(id)
   return runs.lease_name(0, 'p', id)
 end
 
-function runs.permit(id)
-  local blob = call('HGET', prefix .. 'permits', id)
+-- A holder of a start, with what it has in common with a job that runs.
+local function new_holder(id, started_at, keys, gate, again)
+  local run = { [STARTED_AT] = started_at, [KEYS] = keys, [GATE] = gate ~= ON_TIME and gate or nil }
+  return { id = id, is_permit = true, run = run, again = again }
+end
+
+function permits.permit(id)
+  local blob = call('HGET', step.prefix .. 'permits', id)
   if not blob then
     return nil
   end
-  local found = unpack_one(blob)
-  return { id = id, started_at = found[1], keys = found[2], gate = found[3] or 0, again = found[4] }
+  local kept = records.decode_permit(blob)
+  return new_holder(id, kept.started_at, kept.keys, kept.gate, kept.again)
 end
 
-function runs.write_permit(permit)
-  local kept = { permit.started_at, permit.keys }
-  if permit.gate > 0 or permit.again then
-    kept[3], kept[4] = permit.gate, permit.again
-  end
-  call('HSET', prefix .. 'permits', permit.id, pack(kept))
+function permits.write_permit(permit)
+  local run = permit.run
+  local kept = { started_at = run[STARTED_AT], keys = run[KEYS], gate = run[GATE], again = permit.again }
+  local text = records.encode_permit(kept, not kept.gate and not kept.again)
+  call('HSET', step.prefix .. 'permits', permit.id, text)
 end
 
 -- What a permit of these keys is charged to; each key gives it one slot, however often it was asked for.
-function runs.new_permit(id, keys, started_at)
-  local permit, seen = { id = id, started_at = started_at, keys = {}, gate = 0 }, {}
+function permits.new_permit(id, keys, started_at)
+  local permit, seen = new_holder(id, started_at, {}), {}
   for _, pair in ipairs(keys) do
-    local meter, into = pair[1], permit.keys
+    local meter, into = pair[1], permit.run[KEYS]
     if seen[meter] then
       permit.again = permit.again or {}
       into = permit.again
     end
     seen[meter] = true
     local size = #into
-    into[size + 1], into[size + 2], into[size + 3], into[size + 4] = meter.name, meter.group or false, meter.epoch, pair[2]
+    into[size + 1], into[size + 2], into[size + 3], into[size + 4] =
+      meter.name, meter.group or false, meter.epoch, pair[2]
   end
   return permit
 end
 
 -- It holds a slot of each of its keys.
-function runs.take_slots(permit)
-  for place = 1, #permit.keys, 4 do
-    local meter = meters.get(permit.keys[place], permit.keys[place + 1] or nil)
-    meter.in_flight, meter.dirty = meter.in_flight + 1, true
+function permits.take_slots(permit)
+  local keys = permit.run[KEYS]
+  for place = 1, #keys, 4 do
+    local meter = meters.get(keys[place], keys[place + 1] or nil)
+    meter.in_flight = meter.in_flight + 1
+    meters.touch(meter)
   end
 end
 
-function runs.extend_permit(id, lease_until)
+function permits.extend_permit(id, lease_until)
   runs.add_lease(lease_until, permit_name(id))
 end
 
 -- A permit was given back, or its process died.
-function runs.end_permit(permit, went_well)
+function permits.end_permit(permit, went_well)
   if went_well then
-    runs.succeeded(permit.keys, permit.started_at)
-    if permit.gate == 1 then
-      runs.begin(permit)
+    if permit.run[GATE] == OPEN then
+      late.begin(permit)
     end
   end
-  runs.abandon(permit)
-  call('HDEL', prefix .. 'permits', permit.id)
+  late.abandon(permit)
+  call('HDEL', step.prefix .. 'permits', permit.id)
   runs.end_lease(permit_name(permit.id))
-  runs.free(permit.keys)
+  runs.free(permit.run[KEYS], went_well and permit.run[STARTED_AT] or nil)
 end
+
+return permits

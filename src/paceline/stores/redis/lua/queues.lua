@@ -1,4 +1,11 @@
 -- Every queue that has jobs or a pause.
+local lines = require('lines')
+local looking = require('looking')
+local order = require('order')
+local pack = cmsgpack.pack
+local counts_of, groups_waiting = looking.counts_of, looking.groups_waiting
+local sorted_keys = order.sorted_keys
+
 local function work()
   local found = {}
   for _, line in ipairs(lines.all()) do
@@ -14,4 +21,5 @@ local function work()
   end
   return { pack(found) }
 end
-step('queues', work, true)
+
+return { work = work, reads = true }

@@ -1,11 +1,35 @@
 -- The ends of runs: free the slots, and decide where the job goes.
-resets[#resets + 1] = function()
-  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
-  runs.written, runs.results = empty(runs.written), empty(runs.results)
-  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
-  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
-  runs.failed = empty(runs.failed)
-end
+local commands = require('commands')
+local complete = require('complete')
+local constants = require('constants')
+local holds = require('holds')
+local lanes = require('lanes')
+local late = require('late')
+local limits = require('limits')
+local lines = require('lines')
+local meters = require('meters')
+local permits = require('permits')
+local records = require('records')
+local reserving = require('reserving')
+local rows = require('rows')
+local step = require('step')
+local wakes = require('wakes')
+local call, to_bytes = redis.call, struct.pack
+local format, sub, max = string.format, string.sub, math.max
+local instant, call_many, read_many = commands.instant, commands.call_many, commands.read_many
+local SEP, NEVER, MAX_CRASHES, OPEN = constants.SEP, constants.NEVER, constants.MAX_CRASHES, constants.OPEN
+local WAITS, ACTIVE, COMPLETED = constants.WAITS, constants.ACTIVE, constants.COMPLETED
+local FAILED, CANCELLED = constants.FAILED, constants.CANCELLED
+local STATE, ATTEMPTS_MADE, CRASHES = records.STATE, records.ATTEMPTS_MADE, records.CRASHES
+local RETURNS, DUE_AT, STARTED_AT = records.RETURNS, records.DUE_AT, records.STARTED_AT
+local FINISHED_AT, FENCE, WORKER = records.FINISHED_AT, records.FENCE, records.WORKER
+local CANCEL_ASKED, KEYS, QUEUE, KEEP = records.CANCEL_ASKED, records.KEYS, records.QUEUE, records.KEEP
+local UNIQUE, GATE, GUARD, TASK = records.UNIQUE, records.GATE, records.GUARD, records.TASK
+local GROUP = records.GROUP
+
+local KEY_SIZE = 4 -- fields of each key that a run was charged to
+
+local runs = {}
 
 local END_OF_LEASE = 'the worker that ran it died: its lease ended'
 
@@ -15,44 +39,37 @@ function runs.lease_name(fence, what, id)
 end
 
 function runs.add_lease(at, name)
-  runs.begun[#runs.begun + 1] = instant(at)
-  runs.begun[#runs.begun + 1] = name
+  step.ends.begun[#step.ends.begun + 1] = instant(at)
+  step.ends.begun[#step.ends.begun + 1] = name
 end
 
 function runs.end_lease(name)
-  runs.ended[#runs.ended + 1] = name
+  step.ends.ended[#step.ends.ended + 1] = name
 end
 
 function runs.save_leases()
-  call_many('ZREM', prefix .. 'leases', runs.ended)
-  call_many('ZADD', prefix .. 'leases', runs.begun)
-  runs.ended, runs.begun = empty(runs.ended), empty(runs.begun)
+  call_many('ZREM', step.prefix .. 'leases', step.ends.ended)
+  call_many('ZADD', step.prefix .. 'leases', step.ends.begun)
+  step.ends.ended, step.ends.begun = {}, {}
 end
 
-savers[#savers + 1] = function()
+function runs.save()
+  local ends = step.ends
   runs.save_leases()
-  call_many('ZREM', prefix .. 'done', runs.not_kept)
-  call_many('ZADD', prefix .. 'done', runs.kept)
-  runs.kept, runs.not_kept = empty(runs.kept), empty(runs.not_kept)
-  for queue, ids in pairs(runs.unlisted) do
-    call_many('ZREM', prefix .. 'index' .. SEP .. queue, ids)
+  call_many('ZREM', step.prefix .. 'done', ends.not_kept)
+  call_many('ZADD', step.prefix .. 'done', ends.kept)
+  for queue, ids in pairs(ends.unlisted) do
+    call_many('ZREM', step.prefix .. 'index' .. SEP .. queue, ids)
   end
-  if #runs.gone > 0 then
-    call_many('HDEL', prefix .. 'jobs', runs.gone)
-    call_many('HDEL', prefix .. 'runs', runs.gone)
-  end
-  call_many('HSET', prefix .. 'runs', runs.written)
-  call_many('HSET', prefix .. 'more', runs.results)
-  runs.gone, runs.unlisted = empty(runs.gone), empty(runs.unlisted)
-  runs.written, runs.results = empty(runs.written), empty(runs.results)
+  ends.kept, ends.not_kept, ends.unlisted = {}, {}, {}
 end
 
 -- A job leaves the list of its queue.
 function runs.unlist(queue, id)
-  local ids = runs.unlisted[queue]
+  local ids = step.ends.unlisted[queue]
   if not ids then
     ids = {}
-    runs.unlisted[queue] = ids
+    step.ends.unlisted[queue] = ids
   end
   ids[#ids + 1] = id
 end
@@ -60,7 +77,7 @@ end
 -- When the first live lease ends, unless it is prolonged.
 function runs.next_lease_end()
   runs.save_leases()
-  local found = call('ZRANGE', prefix .. 'leases', 0, 0, 'WITHSCORES')
+  local found = call('ZRANGE', step.prefix .. 'leases', 0, 0, 'WITHSCORES')
   return found[2] and tonumber(found[2]) or NEVER
 end
 
@@ -75,134 +92,168 @@ end
 
 -- And so do sleepers that wait for it.
 function runs.tell_awaiting(meter)
-  for queue in pairs(meter.awaited) do
-    wakes.queue(queue)
-  end
-  if next(meter.awaited) then
-    meter.awaited, meter.dirty = {}, true
+  if meter.awaited then
+    for queue in pairs(meter.awaited) do
+      wakes.queue(queue)
+    end
+    meter.awaited, meter.dirty = nil, true
   end
 end
 
--- A lease ended: its slots are free, and whoever waits for one is told. Keys: {limit, group, epoch, cost, ...}.
-function runs.free(keys)
-  for place = 1, #keys, 4 do
-    local meter = meters.find(keys[place], keys[place + 1] or nil)
-    -- A limit that was dropped meanwhile, and perhaps declared again, counts nothing of this.
-    if meter and meter.epoch == keys[place + 2] then
+-- The meter of a key that a run was charged to; a limit that was dropped meanwhile, and perhaps declared again, counts
+-- nothing of this.
+local function meter_of(keys, place)
+  local meter = meters.find(keys[place], keys[place + 1] or nil)
+  return meter and meter.epoch == keys[place + 2] and meter or nil
+end
+
+-- A lease ended: its slots are free, and whoever waits for one is told. Keys: {limit, group, epoch, cost, ...}. A
+-- run that went well says when it started: what was refused before that is forgotten.
+function runs.free(keys, went_well_from)
+  for place = 1, #keys, KEY_SIZE do
+    local meter = meter_of(keys, place)
+    if meter then
+      if went_well_from and meter.refusals > 0 then
+        holds.succeeded(meter, went_well_from)
+      end
       local was_full = meter.in_flight >= meter.slots
-      meter.in_flight = meter.in_flight - 1
-      meter.dirty = true
+      meter.in_flight, meter.dirty, meter.room = meter.in_flight - 1, true, nil
       if meter.in_flight <= 0 then
         meter.open = 0 -- a client of an earlier release may have written a run without saying that it was open
       end
       if was_full then
         runs.unpark(meter)
       end
-      runs.tell_awaiting(meter)
+      if meter.awaited then
+        runs.tell_awaiting(meter)
+      end
     end
   end
 end
 
-function runs.succeeded(keys, started_at)
-  for place = 1, #keys, 4 do
-    local meter = meters.find(keys[place], keys[place + 1] or nil)
-    if meter and meter.epoch == keys[place + 2] then
-      meters.succeeded(meter, started_at)
+-- Read the keys of these runs in few commands.
+local function load_meters(found, number)
+  local by_limit = {}
+  for each = 1, number do
+    local keys = found[each] and found[each][KEYS]
+    for place = 1, keys and #keys or 0, KEY_SIZE do
+      local groups = by_limit[keys[place]]
+      if not groups then
+        groups = {}
+        by_limit[keys[place]] = groups
+      end
+      groups[#groups + 1] = keys[place + 1] or ''
     end
+  end
+  for name, groups in pairs(by_limit) do
+    meters.load(name, groups)
   end
 end
 
 -- A final state: the unique key is free, those who wait are told, and `keep=0` removes the job.
 function runs.end_job(row, final)
-  local line = lines.get(row.queue)
-  if row.state == 3 then
-    line.counts[3] = line.counts[3] - 1
+  local run, now = row.run, step.now
+  local queue, keep = run[QUEUE], run[KEEP]
+  local line = lines.get(queue)
+  local counts = line.counts
+  if run[STATE] == ACTIVE then
+    counts[ACTIVE] = counts[ACTIVE] - 1
   end
-  row.state, row.finished_at, row.dirty = final, now, true
-  line.counts[final] = line.counts[final] + 1
-  if row.unique then
-    local key = prefix .. 'unique' .. SEP .. row.queue
-    if call('HGET', key, row.unique) == row.id then
-      call('HDEL', key, row.unique)
+  run[STATE], run[FINISHED_AT], row.dirty = final, now, true
+  counts[final] = counts[final] + 1
+  if run[UNIQUE] then
+    local key = step.prefix .. 'unique' .. SEP .. queue
+    if call('HGET', key, run[UNIQUE]) == row.id then
+      call('HDEL', key, run[UNIQUE])
     end
   end
   wakes.finished(row)
   if lines.is_empty(line) then
     -- Workers that run until the queue is empty sleep until somebody else's job ends.
-    wakes.emptied(row.queue)
+    wakes.emptied(queue)
   end
-  if row.keep == 0 then
-    line.counts[final] = line.counts[final] - 1
+  if keep == 0 then
+    counts[final] = counts[final] - 1
     rows.delete(row)
-    runs.unlist(row.queue, row.id)
-  elseif row.keep then
-    runs.kept[#runs.kept + 1] = instant(now + row.keep)
-    runs.kept[#runs.kept + 1] = row.id
+    runs.unlist(queue, row.id)
+  elseif keep then
+    step.ends.kept[#step.ends.kept + 1] = instant(now + keep)
+    step.ends.kept[#step.ends.kept + 1] = row.id
   end
 end
 
 -- A job that no worker failed, but this step itself: whoever asked writes it into its log.
 function runs.note_failed(row)
-  runs.failed[#runs.failed + 1] = {
-    row.id, row.queue, row.task, row.group or false, row.attempts_made, rows.more(row).error
+  step.ends.failed[#step.ends.failed + 1] = {
+    row.id,
+    row.run[QUEUE],
+    row.head[TASK],
+    row.head[GROUP] or false,
+    row.run[ATTEMPTS_MADE],
+    rows.more(row).error,
   }
 end
 
 local function go_back(row, outcome, due_at)
-  local line = lines.get(row.queue)
+  local line = lines.get(row.run[QUEUE])
   if outcome ~= 'retry' then
-    row.attempts_made = row.attempts_made - 1
+    row.run[ATTEMPTS_MADE] = row.run[ATTEMPTS_MADE] - 1
   end
   if outcome == 'returned' then
-    row.returns = row.returns + 1
+    row.run[RETURNS] = row.run[RETURNS] + 1
   end
   if outcome == 'crashed' then
-    row.crashes = row.crashes + 1
-    if row.crashes >= MAX_CRASHES then
+    row.run[CRASHES] = row.run[CRASHES] + 1
+    if row.run[CRASHES] >= MAX_CRASHES then
       local more = rows.more(row)
-      more.error = 'crashed: it took down its worker ' .. row.crashes .. ' times (' .. (more.error or 'None') .. ')'
+      more.error = 'crashed: it took down its worker '
+        .. row.run[CRASHES]
+        .. ' times ('
+        .. (more.error or 'None')
+        .. ')'
       row.more_dirty = true
-      runs.end_job(row, 5)
+      runs.end_job(row, FAILED)
       return
     end
   end
   rows.complete(row)
-  row.due_at = outcome == 'retry' and max(due_at, now) or now
-  row.state, row.dirty = 1, true
-  line.counts[3] = line.counts[3] - 1
+  row.run[DUE_AT] = outcome == 'retry' and max(due_at, step.now) or step.now
+  row.run[STATE], row.dirty = WAITS, true
+  line.counts[ACTIVE] = line.counts[ACTIVE] - 1
   lines.arrive(line, row)
-  wakes.queue(row.queue)
+  wakes.queue(row.run[QUEUE])
 end
 
 -- Take an active job out of its run. A job that somebody cancelled ends cancelled, whatever its handler did.
 function runs.end_run(row, outcome, due_at, result, failure)
-  runs.abandon(row)
-  local keys = row.keys or {}
-  row.keys, row.dirty = nil, true
-  row.gate, row.guard = 0, NEVER
-  if outcome == 'completed' then
-    runs.succeeded(keys, row.started_at or 0)
+  local run = row.run
+  if run[GATE] == OPEN then
+    late.abandon(row)
   end
-  runs.free(keys)
-  runs.end_lease(runs.lease_name(row.fence, 'j', row.id))
-  row.worker = nil
+  local keys = run[KEYS]
+  run[KEYS], run[GATE], run[GUARD], row.dirty = false, nil, nil, true
+  if keys then
+    runs.free(keys, outcome == 'completed' and (run[STARTED_AT] or 0) or nil)
+  end
+  runs.end_lease(runs.lease_name(run[FENCE], 'j', row.id))
+  run[WORKER] = false
   if failure then
     rows.more(row).error = failure
     row.more_dirty = true
   end
-  if row.cancel_asked then
-    runs.end_job(row, 6)
+  if run[CANCEL_ASKED] then
+    runs.end_job(row, CANCELLED)
   elseif outcome == 'completed' then
     if result or row.more or not row.no_more then
       local more = rows.more(row)
       more.result, more.error = result, nil
       row.more_dirty = true
     end
-    runs.end_job(row, 4)
+    runs.end_job(row, COMPLETED)
   elseif outcome == 'failed' then
-    runs.end_job(row, 5)
+    runs.end_job(row, FAILED)
   elseif outcome == 'cancelled' then
-    runs.end_job(row, 6)
+    runs.end_job(row, CANCELLED)
   else
     go_back(row, outcome, due_at)
   end
@@ -214,7 +265,7 @@ function runs.take_back(most)
   if most <= 0 then
     return 0
   end
-  local over = call('ZRANGEBYSCORE', prefix .. 'leases', '-inf', format('%.0f', now), 'LIMIT', 0, most)
+  local over = call('ZRANGEBYSCORE', step.prefix .. 'leases', '-inf', format('%.0f', step.now), 'LIMIT', 0, most)
   local ids = {}
   for _, name in ipairs(over) do
     if sub(name, 9, 9) == 'j' then
@@ -225,43 +276,16 @@ function runs.take_back(most)
   for _, name in ipairs(over) do
     local id = sub(name, 10)
     if sub(name, 9, 9) == 'j' then
-      local row = rows.held[id]
+      local row = step.rows[id]
       runs.end_run(row, 'crashed', nil, nil, END_OF_LEASE)
-      if row.state == 5 then
+      if row.run[STATE] == FAILED then
         runs.note_failed(row)
       end
     else
-      runs.end_permit(runs.permit(id), false)
+      permits.end_permit(permits.permit(id), false)
     end
   end
   return #over
-end
-
--- holds
-
--- Hold one key; without a time the limit's own backoff decides.
-function runs.hold_key(hold, started_at)
-  if hold.create and not limits.find(hold.limit) then
-    limits.declare({ hold.create })
-    lines.reclassify_all()
-  end
-  local limit = limits.require(hold.limit)
-  local held
-  if limit.by == 'group' and not hold.group then
-    held = meters.of(hold.limit)
-    limits.hold_all(limit, hold.till or now + (hold.length or 0), hold.reason)
-  else
-    held = { limits.require_key(hold.limit, hold.group) }
-  end
-  for _, meter in ipairs(held) do
-    if hold.till then
-      meters.hold(meter, hold.till, hold.reason)
-    elseif hold.length then
-      meters.hold(meter, now + hold.length, hold.reason)
-    else
-      meters.refuse(meter, limit.backoff or hold.backoff, hold.jitter, hold.reason, started_at)
-    end
-  end
 end
 
 local function due_at(row, finish)
@@ -270,10 +294,10 @@ local function due_at(row, finish)
   end
   if finish.when_open then
     -- A slot that is taken opens at no known time: the job is then simply due.
-    local latest, keys = now, row.keys or {}
-    for place = 1, #keys, 4 do
-      local meter = meters.find(keys[place], keys[place + 1] or nil)
-      if meter and meter.epoch == keys[place + 2] then
+    local latest, keys = step.now, row.run[KEYS] or {}
+    for place = 1, #keys, KEY_SIZE do
+      local meter = meter_of(keys, place)
+      if meter then
         local opens = meters.opens_in_time(meter, keys[place + 3])
         -- And a limit that was lowered below the cost never opens: the next claim says so.
         if opens < NEVER and opens > latest then
@@ -283,69 +307,30 @@ local function due_at(row, finish)
     end
     return latest
   end
-  return now + finish.after
-end
-
--- Most runs simply complete: nobody waits for the job, it has no unique key and said nothing. Then its run is changed as
--- it stands in the store ({state, attempts, crashes, returns, due, started, finished, fence, worker, cancel, lease, keys,
--- queue, keep, unique, gate, guard}), without making a job of it. True when that was done; `runs.end_run` does the same
--- in general.
-local function complete_plainly(finish, run)
-  local id, keys, queue, keep = finish.id, run[12], run[13], run[14]
-  if run[1] ~= 3 or run[8] ~= finish.fence or run[10] or run[15] or run[16] == 1 then
-    return false
-  end
-  if keys then
-    runs.succeeded(keys, run[6] or 0)
-    runs.free(keys)
-  end
-  runs.end_lease(runs.lease_name(run[8], 'j', id))
-  rows.held[id] = false
-  local line = lines.get(queue)
-  local counts = line.counts
-  counts[3] = counts[3] - 1
-  if lines.is_empty(line) then
-    wakes.emptied(queue)
-  end
-  if keep == 0 then
-    runs.gone[#runs.gone + 1] = id
-    runs.unlist(queue, id)
-    return true
-  end
-  counts[4] = counts[4] + 1
-  run[1], run[7], run[9], run[12], run[16], run[17] = 4, now, false, false, nil, nil
-  local size = #runs.written
-  runs.written[size + 1], runs.written[size + 2] = id, pack(run)
-  if finish.result then
-    size = #runs.results
-    runs.results[size + 1], runs.results[size + 2] = id, pack({ 0, false, finish.result, false, {} })
-  end
-  if keep then
-    size = #runs.kept
-    runs.kept[size + 1], runs.kept[size + 2] = instant(now + keep), id
-  end
-  return true
+  return step.now + finish.after
 end
 
 -- End one run in whatever way; false when its lease is lost.
 local function end_one(finish, row)
-  if not row or row.state ~= 3 or row.fence ~= finish.fence then
+  if not row or row.run[STATE] ~= ACTIVE or row.run[FENCE] ~= finish.fence then
     return false
   end
-  if row.gate == 1 then
-    runs.begin(row) -- whoever ends a run has begun it, or would not know
+  if row.run[GATE] == OPEN then
+    late.begin(row) -- whoever ends a run has begun it, or would not know
   end
-  for _, hold in ipairs(finish.holds or {}) do
-    runs.hold_key(hold, row.started_at)
+  if finish.holds then
+    for _, hold in ipairs(finish.holds) do
+      holds.hold_key(hold, row.run[STARTED_AT])
+    end
   end
-  local due = finish.outcome == 'retry' and due_at(row, finish) or now
+  local due = finish.outcome == 'retry' and due_at(row, finish) or step.now
   runs.end_run(row, finish.outcome, due, finish.result, finish.error)
   return true
 end
 
 -- End runs; returns the ids whose lease is lost, for which nothing was changed.
 function runs.finish(finishes)
-  local ids, lost = {}, {}
+  local ids, lost, ending = {}, {}, {}
   for place, finish in ipairs(finishes) do
     ids[place] = finish.id
     if finish.holds then
@@ -354,20 +339,24 @@ function runs.finish(finishes)
       end
     end
   end
-  local found, said = read_many('HMGET', prefix .. 'runs', ids), read_many('HMGET', prefix .. 'more', ids)
+  local ran, said = read_many('HMGET', step.prefix .. 'runs', ids), read_many('HMGET', step.prefix .. 'more', ids)
   local nobody_waits = not wakes.somebody_is_told()
-  for place, finish in ipairs(finishes) do
-    local id, run, done = finish.id, found[place], false
-    if rows.held[id] == nil and run then
-      if nobody_waits and not said[place] and not finish.holds and finish.outcome == 'completed' then
-        done = complete_plainly(finish, unpack_one(run))
-      end
-      if not done then
-        rows.hold_run(id, run, said[place])
-      end
+  for place = 1, #ids do
+    if ran[place] then
+      ending[place] = rows.read_run(ran[place])
     end
-    if not done and not end_one(finish, rows.held[id]) then
-      lost[#lost + 1] = id
+  end
+  load_meters(ending, #ids)
+  complete.begin()
+  for place = 1, #ids do
+    local id, finish, run = ids[place], finishes[place], step.rows[ids[place]] == nil and ending[place]
+    if run and nobody_waits and not said[place] and complete.is_plain(finish, run) then
+      complete.complete(finish, run)
+    else
+      local row = run and rows.hold_run(id, run, said[place]) or step.rows[id]
+      if not end_one(finish, row) then
+        lost[#lost + 1] = id
+      end
     end
   end
   return lost
@@ -375,20 +364,22 @@ end
 
 -- Delete a job that does not run.
 function runs.remove(line, row)
-  if row.state == 1 then
+  if row.run[STATE] == WAITS then
     lines.leave(line, row)
-    limits.drop_reservations(row.id)
+    reserving.drop_reservations(row.id)
   else
-    line.counts[row.state] = line.counts[row.state] - 1
-    runs.not_kept[#runs.not_kept + 1] = row.id
+    line.counts[row.run[STATE]] = line.counts[row.run[STATE]] - 1
+    step.ends.not_kept[#step.ends.not_kept + 1] = row.id
   end
-  if row.unique then
-    local key = prefix .. 'unique' .. SEP .. row.queue
-    if call('HGET', key, row.unique) == row.id then
-      call('HDEL', key, row.unique)
+  if row.run[UNIQUE] then
+    local key = step.prefix .. 'unique' .. SEP .. row.run[QUEUE]
+    if call('HGET', key, row.run[UNIQUE]) == row.id then
+      call('HDEL', key, row.run[UNIQUE])
     end
   end
   rows.delete(row)
-  runs.unlist(row.queue, row.id)
+  runs.unlist(row.run[QUEUE], row.id)
   wakes.removed(row.id)
 end
+
+return runs

@@ -1,18 +1,33 @@
--- Whose turn it is in a queue, for one claim: ready lanes by the turns of their groups, those of one group by their heads.
--- A lane is filed at the turn that its group had then. Turns only grow, so that is a bound: a lane joins the race when no
--- lane in it goes before its bound, and there the turn of its group decides. So a start files one lane, its own, however
--- many classes the group has lanes in.
-local TURN, FILED, WHO, CLASS, PRIORITY, ORDER = 1, 2, 3, 4, 5, 6 -- of an entry: who is a group, or its field
+-- Whose turn it is in a queue, for one claim: ready lanes by the turns of their groups, those of one group by their
+-- heads. A lane is filed at the turn that its group had then. Turns only grow, so that is a bound: a lane joins the
+-- race when nobody in it goes before its bound, and there the turn of its group decides. So a start files one lane,
+-- its own, however many classes the group has lanes in. A group that started goes behind those who wait, mostly to
+-- the end: a sorted list is enough.
+local classes = require('classes')
+local constants = require('constants')
+local groups = require('groups')
+local lanes = require('lanes')
+local meters = require('meters')
+local step = require('step')
+local call, from_bytes, sub = redis.call, struct.unpack, string.sub
+local floor, ceil, max, min, remove_at = math.floor, math.ceil, math.max, math.min, table.remove
+local SEP, READY = constants.SEP, constants.READY
+
+local turns = {}
 
 local function is_earlier(a, b)
-  return a[TURN] < b[TURN] or (a[TURN] == b[TURN] and a[FILED] < b[FILED])
+  return a.turn < b.turn or (a.turn == b.turn and a.filed < b.filed)
 end
 
 local function has_earlier_head(a, b)
-  return a[PRIORITY] < b[PRIORITY] or (a[PRIORITY] == b[PRIORITY] and a[ORDER] < b[ORDER])
+  return a.priority < b.priority or (a.priority == b.priority and a.order < b.order)
 end
 
 local function push(heap, entry, goes_before)
+  if not heap[1] then
+    heap[1] = entry
+    return
+  end
   local place = #heap + 1
   heap[place] = entry
   while place > 1 do
@@ -26,11 +41,13 @@ local function push(heap, entry, goes_before)
 end
 
 local function pop(heap, goes_before)
-  local first, last = heap[1], remove_at(heap)
-  local size = #heap
-  if size == 0 then
+  local first = heap[1]
+  if not heap[2] then
+    heap[1] = nil
     return first
   end
+  local last = remove_at(heap)
+  local size = #heap
   local place, child = 1, 2
   while child <= size do
     if child < size and goes_before(heap[child + 1], heap[child]) then
@@ -46,15 +63,19 @@ local function pop(heap, goes_before)
   return first
 end
 
+local function ready_key(line, cls)
+  return step.prefix .. 'ready' .. SEP .. line.name .. SEP .. cls.id
+end
+
 -- Read where the lanes of a class are filed, so many more. Kept from step to step until a lane of the class changes.
 local function read_on(line, cls, number)
   local ready = cls.ready or { list = {}, complete = false }
   local list, from = ready.list, #ready.list
-  local key = prefix .. 'ready' .. SEP .. line.name .. SEP .. cls.id
-  local found = call('ZRANGE', key, from, from + number - 1, 'WITHSCORES')
+  local found = call('ZRANGE', ready_key(line, cls), from, from + number - 1, 'WITHSCORES')
   for place = 1, #found, 2 do
     local member = found[place]
-    list[#list + 1] = { tonumber(found[place + 1]), (from_bytes('>I8', member)), sub(member, 9), cls }
+    local turn, filed = tonumber(found[place + 1]), from_bytes('>I8', member)
+    list[#list + 1] = { turn = turn, filed = filed, field = sub(member, 9), cls = cls, priority = nil, order = nil }
   end
   cls.ready, ready.complete = ready, #found < 2 * number
   return ready
@@ -62,17 +83,35 @@ end
 
 -- A lane of this class changed in the store: what was read of it holds no more, here and wherever else it is kept.
 function turns.forget(line, cls)
-  cls.ready, line.saved_at = nil, max(now, line.saved_at + 1)
+  cls.ready, line.saved_at = nil, max(step.now, line.saved_at + 1)
 end
 
--- Whether any lane of a class is ready; only after `lanes.save()`.
+-- Whether any lane of a class is ready; only after `filing.save()`.
 function turns.has_ready(line, cls)
-  return #(cls.ready or read_on(line, cls, line.stride or 2)).list > 0
+  if cls.ready then
+    return #cls.ready.list > 0
+  end
+  return call('ZCARD', ready_key(line, cls)) > 0
+end
+
+-- The group stands in the race, at its turn.
+local function stand(race, group)
+  if group.stands then
+    return
+  end
+  group.stands = true
+  local standing, place, first = race.standing, race.last + 1, race.first
+  race.last = place
+  while place > first and is_earlier(group, standing[place - 1]) do
+    standing[place] = standing[place - 1]
+    place = place - 1
+  end
+  standing[place] = group
 end
 
 local function know_head(group, entry)
-  if not entry[PRIORITY] then
-    entry[PRIORITY], entry[ORDER] = lanes.head_place(group, entry[CLASS])
+  if not entry.priority then
+    entry.priority, entry.order = lanes.head_place(group, entry.cls)
   end
 end
 
@@ -81,24 +120,24 @@ local function join(race, group, entry)
   local standing = group.standing
   if not standing then
     group.standing = { entry }
-    push(race.groups, { group.turn, group.filed, group }, is_earlier)
-    return
+  else
+    if standing[1] then
+      know_head(group, standing[1])
+      know_head(group, entry)
+    end
+    push(standing, entry, has_earlier_head)
   end
-  if standing[1] then
-    know_head(group, standing[1])
-    know_head(group, entry)
-  end
-  push(standing, entry, has_earlier_head)
+  stand(race, group)
 end
 
--- Those lanes of a class join that were read and whose groups are known; the next one waits at its bound. The last one read
--- says where the rest begins.
+-- Those lanes of a class join that were read and whose groups are known; the next one waits at its bound. The last one
+-- read says where the rest begins.
 local function join_read(race, line, cls)
   local list, joined = cls.ready.list, cls.joined
   local last = cls.ready.complete and #list or #list - 1
   while joined < last do
     local entry = list[joined + 1]
-    local group = line.groups[entry[WHO]]
+    local group = line.groups[entry.field]
     if not group then
       break
     end
@@ -118,7 +157,7 @@ end
 local function add_fields(cls, fields, most)
   local list = cls.ready.list
   for place = cls.joined + 1, cls.ready.complete and #list or #list - 1 do
-    local field = list[place][WHO]
+    local field = list[place].field
     if #fields < most and not fields[field] then
       fields[field], fields[#fields + 1] = true, field
     end
@@ -126,12 +165,12 @@ local function add_fields(cls, fields, most)
 end
 
 local function is_closed(cls)
-  return #cls.shared > 0 and lines.opens_at(cls) > now
+  return #cls.shared > 0 and not classes.admits_unit(cls)
 end
 
 -- More lanes of the class whose next one has the lowest bound.
 local function let_more_join(race, line)
-  local cls = pop(race.classes, is_earlier)[CLASS]
+  local cls = pop(race.classes, is_earlier).cls
   if is_closed(cls) then
     return -- all its lanes are skipped
   end
@@ -139,8 +178,8 @@ local function let_more_join(race, line)
     read_on(line, cls, min(2 * #cls.ready.list, 100))
   end
   local fields = {}
-  add_fields(cls, fields, args.slots)
-  lanes.load_groups(line, fields)
+  add_fields(cls, fields, step.args.slots)
+  groups.load(line, fields)
   join_read(race, line, cls)
 end
 
@@ -149,29 +188,58 @@ function turns.enter(lane)
   local race = lane.line.race
   if race and lane.cls.race == race then
     lane.touched, lane.group.dirty = true, true
-    lane.entry = { 0, 0, lane.group.field, lane.cls }
-    join(race, lane.group, lane.entry)
+    local entry = lane.popped or { turn = 0, filed = 0, field = lane.group.field, cls = lane.cls }
+    lane.entry, lane.popped = entry, nil
+    entry.priority, entry.order = nil, nil
+    join(race, lane.group, entry)
   end
 end
 
--- The lanes of these classes take turns.
-function turns.begin(line, classes)
-  local race, racing, fields = { groups = {}, classes = {} }, {}, {}
-  line.race, line.stride = race, ceil(args.slots / max(#classes, 1)) + 1
-  for _, cls in ipairs(classes) do
-    if cls.waiting > 0 then
-      local ready = cls.ready or read_on(line, cls, line.stride)
-      local first = ready.list[1]
-      cls.race, cls.joined = race, 0
-      racing[#racing + 1] = cls
-      if first and not fields[first[WHO]] then
-        add_fields(cls, fields, 2 * args.slots + 64)
+-- What those who go first need, in few commands: their groups' meters, and their heads.
+local function read_ahead(race, racing)
+  local some, fields, slots = {}, {}, step.args.slots
+  for place = race.first, min(race.last, race.first + slots - 1) do
+    local group = race.standing[place]
+    local entry = group.standing[1]
+    local lane = entry and not group.standing[2] and groups.find(group, entry.cls)
+    if lane then
+      some[#some + 1] = lane
+      if group.id then
+        fields[#fields + 1] = group.id
       end
     end
   end
-  lanes.load_groups(line, fields)
+  for _, cls in ipairs(racing) do
+    for _, name in ipairs(cls.own) do
+      meters.load(name, fields)
+    end
+  end
+  lanes.read_heads(some, #some > 0 and min(ceil(slots / #some), 128) or 1)
+end
+
+-- The lanes of these classes take turns.
+function turns.begin(line, visible)
+  local race, racing, fields = { standing = {}, first = 1, last = 0, classes = {} }, {}, {}
+  local slots = step.args.slots
+  local wanted = ceil(slots / #visible) + 1
+  line.race = race
+  for _, cls in ipairs(visible) do
+    if cls.waiting > 0 then
+      local ready = cls.ready
+      if not ready or (not ready.complete and #ready.list < wanted) then
+        ready = read_on(line, cls, wanted)
+      end
+      local first = ready.list[1]
+      cls.race, cls.joined = race, 0
+      racing[#racing + 1] = cls
+      if first and not fields[first.field] then
+        add_fields(cls, fields, 2 * slots + 64)
+      end
+    end
+  end
+  groups.load(line, fields)
   for _, group in pairs(line.groups) do
-    group.standing = nil
+    group.standing, group.stands = nil, false
   end
   for _, cls in ipairs(racing) do
     join_read(race, line, cls)
@@ -183,37 +251,55 @@ function turns.begin(line, classes)
       end
     end
   end
+  read_ahead(race, racing)
 end
 
 -- An entry counts while nothing happened to its lane in this step, or it is the last one made for it.
 local function still_counts(group, entry)
-  local lane = group.lanes[entry[CLASS].id]
+  local lane = group.lanes[entry.cls.id]
   return not lane or not lane.touched or (lane.entry == entry and lane.state == READY and lane.jobs > 0)
 end
 
--- The ready lane that goes first, out of the race: whoever leaves it ready lets it enter again. Classes whose shared limits
--- are full are skipped; they stay full for the rest of the claim.
+-- The lane of a group that goes first; the group stands again where others of its lanes do.
+local function next_lane(group)
+  local standing = group.standing
+  while standing[1] do
+    local entry = pop(standing, has_earlier_head)
+    if still_counts(group, entry) and not is_closed(entry.cls) then
+      local lane = groups.find(group, entry.cls)
+      lane.popped = entry
+      return lane
+    end
+  end
+end
+
+-- A group that was looked at stands where its turn is now, if any of its lanes does.
+function turns.stand_again(line, group)
+  if line.race and group.standing and group.standing[1] then
+    stand(line.race, group)
+  end
+end
+
+-- The ready lane that goes first, out of the race: whoever leaves it ready lets it enter again. Classes whose shared
+-- limits are full are skipped; they stay full for the rest of the claim.
 function turns.next(line)
   local race = line.race
   while true do
-    local first, waits = race.groups[1], race.classes[1]
-    local group = first and first[WHO]
-    if first and first[FILED] ~= group.filed then
-      pop(race.groups, is_earlier)
-      push(race.groups, { group.turn, group.filed, group }, is_earlier)
-    elseif waits and not (first and is_earlier(first, waits)) then
+    local group, waits = race.standing[race.first], race.classes[1]
+    if waits and not (group and is_earlier(group, waits)) then
       -- At the same turn, too: it is a lane of the same group, and its head may go first.
       let_more_join(race, line)
-    elseif not first then
+    elseif not group then
       return nil
-    elseif not group.standing[1] then
-      pop(race.groups, is_earlier)
-      group.standing = nil
     else
-      local entry = pop(group.standing, has_earlier_head)
-      if still_counts(group, entry) and not is_closed(entry[CLASS]) then
-        return lanes.find(group, entry[CLASS])
+      race.standing[race.first] = nil
+      race.first, group.stands = race.first + 1, false
+      local lane = next_lane(group)
+      if lane then
+        return lane
       end
     end
   end
 end
+
+return turns

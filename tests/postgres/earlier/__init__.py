@@ -1,0 +1,1 @@
+"""Databases as earlier releases left them, kept as SQL, and how they were made."""
