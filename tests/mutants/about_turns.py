@@ -89,8 +89,8 @@ RULES = [
         ("test_turns_go_on_over_single_claims", "test_jobs_start_in_the_order_they_were_added", NEVER_TWICE),
         sql=sql(
             "start",
-            "paceline.marked(v_queue_state, p_classes[i], p_turns[i], p_filed[i]);",
-            "paceline.marked(v_queue_state, p_classes[i], p_turns[i] + 10 * paceline.one(), p_filed[i]);",
+            "paceline.marked(v_queue_state, p_marked[i], p_turns[i], p_filed[i]);",
+            "paceline.marked(v_queue_state, p_marked[i], p_turns[i] + 10 * paceline.one(), p_filed[i]);",
         ),
         lua=lua(
             "turns", "if not lane or not lane.touched then", "if (not lane or not lane.touched) and joined < 2 then"
@@ -116,7 +116,7 @@ RULES = [
             "test_a_costly_job_that_comes_to_an_idle_queue_takes_a_longer_turn",
         ),
         sql=sql(
-            "manage",
+            "prune",
             "where l.waiting > 0 or l.turn > v_queue_state.virtual_time + paceline.one()));",
             "where l.waiting > 0));",
         ),

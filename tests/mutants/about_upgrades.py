@@ -54,8 +54,8 @@ RULES = [
         ),
         sql=beside(
             "postgres/schema",
-            "    async with connection.transaction():\n        # Whoever",
-            "    if True:\n        # Whoever",
+            "    async with connection.transaction():\n        # A migration",
+            "    if True:\n        # A migration",
         ),
     ),
     Rule(

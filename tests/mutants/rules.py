@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from . import about_costs, about_files, about_gate, about_limits, about_runs, about_turns, about_upgrades, about_wakeups
+from . import (
+    about_costs,
+    about_counts,
+    about_files,
+    about_gate,
+    about_limits,
+    about_runs,
+    about_turns,
+    about_upgrades,
+    about_wakeups,
+)
 from .rule import Rule
 
 RULES: list[Rule] = [
@@ -14,4 +24,5 @@ RULES: list[Rule] = [
     *about_wakeups.RULES,
     *about_files.RULES,
     *about_upgrades.RULES,
+    *about_counts.RULES,
 ]

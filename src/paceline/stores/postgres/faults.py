@@ -28,6 +28,8 @@ AGAIN = {"40001", "40P01", "55P03"}
 """Two transactions were in each other's way: the whole step may be tried again."""
 GONE = ("08", "57P", "53300", "57014")
 """The connection or the server is gone, or has no room for us."""
+MAY_NOT = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
+"""A role that may only read works all the same: others note what it cannot."""
 OLD = {"3F000", "42P01", "42883", "42703", "42704"}
 """A schema, table, function, column or type that should be there is not."""
 

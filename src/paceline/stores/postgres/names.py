@@ -13,11 +13,20 @@ from importlib.resources import files
 
 from paceline.errors import ConfigError
 
-STEPS = ("0001_tables", "0002_functions", "0003_limits_by_task", "0004_gate", "0005_functions_apart", "0006_names")
+STEPS = (
+    "0001_tables",
+    "0002_functions",
+    "0003_limits_by_task",
+    "0004_gate",
+    "0005_functions_apart",
+    "0006_names",
+    "0007_waiting_counts",
+    "0008_tally",
+)
 """What changes tables, in order; a step that was released never changes, and names no function."""
 FORMAT = len(STEPS)
 """The number of the tables that this release needs."""
-OLDEST = 6
+OLDEST = 8
 """The earliest format whose functions work on the tables of this one. A step that only adds (an index, a column with a
 default) leaves it; one that changes what a row means or who locks what raises it to its own number."""
 FUNCTIONS = (
@@ -29,6 +38,7 @@ FUNCTIONS = (
     "classes",
     "fold",
     "insert",
+    "tally",
     "finish",
     "take_back",
     "consider",
@@ -41,7 +51,9 @@ FUNCTIONS = (
     "gate",
     "begun",
     "manage",
+    "prune",
     "read",
+    "overview",
     "wake",
     "warm",
 )

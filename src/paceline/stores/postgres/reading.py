@@ -75,9 +75,7 @@ class Reading(LimitCalls):
         return [StartRecord(job, at, task, group, self.cost(cost, costs)) for job, at, task, group, cost, costs in rows]
 
     async def standing(self, job_id: str) -> Standing:
-        found = await self.calls.value(
-            "select paceline.standing($1::int, $2::bigint, $3::text)", await self.space(), self.given_now(), job_id
-        )
+        found = await self.settled("select paceline.standing($1::int, $2::bigint, $3::text)", job_id)
         rows = await self.calls.rows(GET, await self.space(), [job_id], found["now"])
         if not rows:
             raise JobNotFound(job_id)

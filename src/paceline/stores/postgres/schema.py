@@ -16,6 +16,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from paceline.errors import SchemaMismatch, StoreError
+from paceline.stores.postgres.faults import MAY_NOT
 from paceline.stores.postgres.names import (
     FORMAT,
     OLDEST,
@@ -45,9 +46,6 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace where n.nspname = 
 THERE = """select (select count(*) from pg_proc p where p.pronamespace = n.oid and p.proname = any (%s))
     + (select count(*) from pg_class c where c.relnamespace = n.oid and c.relname = any (%s) and c.relkind = 'c')
 from pg_namespace n where n.nspname = %s"""
-
-MAY_NOT = (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction)
-"""A role that may only look works all the same: others note what it cannot."""
 
 SEEN = """update paceline.installed set seen_at = now()
 where fingerprint = %s and seen_at < now() - make_interval(secs => %s)"""

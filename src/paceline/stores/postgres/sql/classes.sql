@@ -134,6 +134,7 @@ declare
     v_to paceline.lane;
     v_moved int;
     v_number int;
+    v_all int := 0;
 begin
     for v_lane in select l.*, g.paused, g.classes, g.lanes from paceline.grp g,
         lateral paceline.lane_of(g.lanes[array_position(g.classes, p_from)]) as l
@@ -153,6 +154,7 @@ begin
                 where a.queue = p_queue and a.what = 0 and a.lane = v_lane.id and a.task = p_task)
             into v_moved, v_number from moved;
         continue when v_moved = 0;
+        v_all := v_all + v_number;
         if v_to.version is null then
             insert into paceline.lane (id, queue, class, grp, state, turn, filed, waiting, head_priority, head_place)
                 values (v_to.id, p_queue, p_to, v_lane.grp, case when v_lane.paused then paceline.paused() else paceline.ready() end, v_lane.turn,
@@ -170,4 +172,7 @@ begin
         update paceline.lane set version = version + 1, waiting = waiting - v_number
             where id = v_lane.id and version >= v_lane.version;
     end loop;
+    -- Groups keep what they have waiting.
+    perform paceline.save_queue_state(
+        paceline.count_lanes(paceline.queue_state_of(p_queue), array[p_from, p_to], array[-v_all, v_all], 1));
 end $$;

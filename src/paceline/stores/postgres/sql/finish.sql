@@ -229,7 +229,8 @@ begin
             cross join lateral unnest(o.meters) as u (meter) group by u.meter) as k;
     end if;
     if v.kept or v_awaited then
-        perform paceline.write_done(v.ends, v.seqs, v.keeps, v.states, p_now, p_outcomes, p_results, p_errors, v_awaited);
+        perform paceline.write_done(v.ends, v.seqs, v.keeps, v.states, p_now, p_outcomes, p_results, p_errors, v_awaited,
+            v.queues);
     end if;
     v_back := array_position(v.states, null) is not null;
     if v_back then
@@ -264,8 +265,16 @@ $$;
 
 -- Runs that are over for good; what is not kept is written only where something waits for its end.
 create function paceline.write_done(p_ends int[], p_seqs bigint[], p_keeps bigint[], p_states int[], p_now bigint,
-    p_outcomes text[], p_results bytea[], p_errors text[], p_heard boolean) returns void language plpgsql as $$
+    p_outcomes text[], p_results bytea[], p_errors text[], p_heard boolean, p_queues int[]) returns void language plpgsql as $$
 begin
+    if cardinality(p_queues) = 1 and array_position(p_states, null) is null and array_position(p_keeps, 0) is null then
+        perform paceline.add_tally(p_queues[1], p_states);
+    else
+        perform paceline.add_tally(s.queue, s.states) from (select o.queue, array_agg(t.state) as states
+            from unnest(p_seqs, p_keeps, p_states) as t (seq, keep, state)
+            cross join lateral (select l.queue from paceline.lease l where l.seq = t.seq limit 1) as o
+            where t.state is not null and t.keep is distinct from 0 group by o.queue) as s;
+    end if;
     insert into paceline.done (seq, queue, state, finished_at, forget_at, attempts_made, crashes, returns, due_at,
             started_at, progress, message, result, error, logs, fence, cancel_asked)
         select o.seq, o.queue, t.state, p_now, p_now + t.keep, o.attempts_made - (e.crashed and t.state = 5)::int,
@@ -363,6 +372,7 @@ begin
             coalesce(v_past.crashes, 0), coalesce(v_past.returns, 0), coalesce(v_past.due_at, p_job.due_at),
             v_past.started_at, coalesce(v_past.progress, 0), v_past.message, coalesce(p_error, v_past.error),
             v_past.logs, coalesce(v_past.fence, 0), false);
+    if p_job.keep is distinct from 0 then perform paceline.add_tally(p_job.queue, array[p_state]); end if;
     return case when p_state = 5 then array[paceline.failed_word(p_job, coalesce(v_past.attempts_made, 0), p_error)] end
         || paceline.after_end(p_job.space, array[p_job.seq], array[p_job.id],
             case when p_job.keep = 0 then array[p_job.seq] end, p_job.uniq is not null, array[p_job.queue], p_now,

@@ -168,6 +168,7 @@ declare
     v_turn bigint;
     v_filed bigint;
 begin
+    s := paceline.count_lanes(s, f.classes, f.numbers, 1);
     for i in 1 .. cardinality(f.g) loop
         if f.g[i] <> v_g then
             v_g := f.g[i];
@@ -178,6 +179,7 @@ begin
                 -- A group that had nothing waiting joins behind everyone.
                 v_turn := greatest(v_turn, s.virtual_time + paceline.one());
                 s.filings := s.filings + 1;
+                s.groups := s.groups + 1;
                 v_filed := s.filings;
             end if;
         else
@@ -185,7 +187,6 @@ begin
         end if;
         f.turns[i] := v_turn;
         f.filed[i] := v_filed;
-        s.waiting := s.waiting + f.numbers[i];
         if f.lanes[i] is null then
             f.lanes[i] := case when f.free[i] then f.guesses[i] else nextval('paceline.lane_id') end;
             f.states[i] := paceline.ready();
@@ -322,7 +323,27 @@ begin
     update paceline.lane set version = version + 1, waiting = waiting - 1,
         state = case when state = paceline.blocked() and waiting > 1 then paceline.ready() else state end
         where id = v_lane.id and version >= v_lane.version;
-    update paceline.queue_state set version = version + 1, waiting = waiting - 1 where queue = p_job.queue
-        and version >= (select o.version from paceline.queue_state o where o.queue = p_job.queue order by o.version desc limit 1);
+    perform paceline.count_left(array[v_lane.id], array[1]);
     if v_lane.state = paceline.blocked() then perform paceline.forget_lowest(array[p_job.queue]); end if;
+end $$;
+
+-- Jobs left these lanes, so many each: their queues have less waiting, and groups perhaps nothing.
+create function paceline.count_left(p_lanes bigint[], p_numbers int[]) returns void language plpgsql as $$
+declare
+    v_left record;
+    s paceline.queue_state;
+begin
+    for v_left in
+        select l.queue, array_agg(l.class) as classes, array_agg(t.number) as numbers,
+            count(distinct l.grp) filter (where not r.waits) as groups
+        from unnest(p_lanes, p_numbers) as t (id, number)
+        cross join lateral (select * from paceline.newest_lane(t.id)) as l
+        cross join lateral (select exists (select from paceline.grp g cross join lateral paceline.lanes_of(g.lanes) as o
+            where g.id = l.grp and o.waiting > 0) as waits) as r
+        group by l.queue
+    loop
+        s := paceline.count_lanes(paceline.queue_state_of(v_left.queue), v_left.classes, v_left.numbers, -1);
+        s.groups := s.groups - v_left.groups;
+        perform paceline.save_queue_state(s);
+    end loop;
 end $$;

@@ -1,4 +1,4 @@
--- What operators do to jobs and queues: move, pause, drain, clean, obliterate, prune. Each locks its queues first.
+-- What operators do to jobs and queues: move, pause, drain, clean, obliterate. Each locks its queues first.
 
 -- Where a job is: 1 waiting, 2 delayed, 3 active, 4 completed, 5 failed, 6 cancelled, as those see it who look.
 create function paceline.state_of(p_job paceline.job, p_now bigint) returns int language sql volatile as $$
@@ -101,7 +101,8 @@ begin
             and paceline.take_unique(p_job.queue, p_job.uniq, p_job.seq, p_job.uniq_until, p_now) <> p_job.id then
             return null;
         end if;
-        delete from paceline.done where seq = p_job.seq returning * into v_done;
+        select * into v_done from paceline.done where seq = p_job.seq;
+        perform paceline.forget_finished(array[p_job.seq]);
         insert into paceline.past (seq, attempts_made, crashes, returns, due_at, progress, fence, logs)
             values (p_job.seq, 0, 0, 0, p_now, 0, v_done.fence, v_done.logs);
         perform paceline.arrive(array[p_job.seq], array[p_now], array[true], p_now);
@@ -142,7 +143,7 @@ begin
         where w.space = p_space and exists (select from paceline.job j
             where j.id = w.id and j.space = p_space and j.seq = any (p_seqs));
     delete from paceline.lease where seq = any (p_seqs);
-    delete from paceline.done where seq = any (p_seqs);
+    perform paceline.forget_finished(p_seqs);
     delete from paceline.past where seq = any (p_seqs);
     delete from paceline.job where seq = any (p_seqs);
     return v_wakes;
@@ -154,8 +155,7 @@ declare
     v_delayed tid[];
     v_rows tid[];
     v_lanes bigint[];
-    v_lane record;
-    v_queue record;
+    v_numbers int[];
 begin
     select array_agg(d.ctid) into v_delayed from unnest(p_seqs) as t (seq)
         cross join lateral (select * from paceline.job o where o.seq = t.seq limit 1) as j
@@ -175,23 +175,17 @@ begin
     end if;
     delete from paceline.delayed where ctid = any (v_delayed);
     delete from paceline.wait where ctid = any (v_rows);
-    for v_lane in select t.id, count(*)::int as number from unnest(v_lanes) as t (id) group by t.id loop
-        update paceline.lane set version = version + 1, waiting = waiting - v_lane.number,
-            state = case when state = paceline.blocked() and waiting > v_lane.number then paceline.ready() else state end
-            where ctid = any (paceline.lane_rows(array[v_lane.id]));
+    select coalesce(array_agg(s.id), '{}'), coalesce(array_agg(s.number), '{}') into v_lanes, v_numbers
+        from (select t.id, count(*)::int as number from unnest(v_lanes) as t (id) group by t.id) as s;
+    for i in 1 .. cardinality(v_lanes) loop
+        update paceline.lane set version = version + 1, waiting = waiting - v_numbers[i],
+            state = case when state = paceline.blocked() and waiting > v_numbers[i] then paceline.ready() else state end
+            where ctid = any (paceline.lane_rows(array[v_lanes[i]]));
     end loop;
-    for v_queue in select j.queue, count(*) as number from paceline.lane_queues(v_lanes) as j (queue) group by j.queue loop
-        update paceline.queue_state set version = version + 1, waiting = waiting - v_queue.number,
-            low_class = '{}', low_turn = '{}', low_filed = '{}' where queue = v_queue.queue
-            and version >= (select o.version from paceline.queue_state o where o.queue = v_queue.queue
-                order by o.version desc limit 1);
-    end loop;
+    perform paceline.count_left(v_lanes, v_numbers);
+    perform paceline.forget_lowest(array(select distinct l.queue from unnest(v_lanes) as t (id)
+        cross join lateral paceline.newest_lane(t.id) as l));
 end $$;
-
-create function paceline.lane_queues(p_lanes bigint[]) returns setof int language sql stable as $$
-    select e.queue from unnest(p_lanes) as t (id)
-        cross join lateral (select o.queue from paceline.lane o where o.id = t.id order by o.version desc limit 1) as e
-$$;
 
 -- A part of what is done to a queue as a whole: `last` is the job that it came to, null when there are no more; nothing
 -- that was added after the first part began, after `upto`, is touched.
@@ -335,8 +329,8 @@ begin
     delete from paceline.class where queue = p_queue;
     delete from paceline.start where queue = p_queue;
     update paceline.queue set paused = false where id = p_queue and paused;
-    update paceline.queue_state set version = version + 1, virtual_time = 0, filings = 0, waiting = 0, low_class = '{}',
-        low_turn = '{}', low_filed = '{}' where queue = p_queue;
+    update paceline.queue_state set version = version + 1, virtual_time = 0, filings = 0, waiting = 0, groups = 0,
+        class_ids = '{}', class_waiting = '{}', low_class = '{}', low_turn = '{}', low_filed = '{}' where queue = p_queue;
     v_keys := array(select k.id from paceline.lim l join paceline.key k on k.lim = l.id
         where l.space = p_space and l.queues = array[v_queue.name]);
     perform paceline.lock_keys(v_keys);
@@ -368,72 +362,3 @@ begin
     end if;
     perform paceline.notify(q.space, array['q' || q.id]) from paceline.queue q where q.id = p_queue;
 end $$;
-
--- Remove finished jobs after their `keep`, old starts, and what idle groups and limits left; at most so many a call.
-create function paceline.prune(p_space int, p_now bigint, p_most int) returns int language plpgsql /* by index */ as $$
-declare
-    v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_seqs bigint[];
-    v_queue paceline.queue;
-    v_queue_state paceline.queue_state;
-    v_idle bigint[];
-    v_oldest bigint;
-    m paceline.meter;
-begin
-    perform paceline.expire(p_space, v_now);
-    select coalesce(array_agg(s.seq), '{}') into v_seqs from (
-        select d.seq from paceline.done d join paceline.queue q on q.id = d.queue and q.space = p_space
-        where d.forget_at < v_now order by d.forget_at limit p_most for update of d skip locked) as s;
-    delete from paceline.uniq u using paceline.job j where j.seq = any (v_seqs) and j.uniq is not null
-        and u.queue = j.queue and u.key = j.uniq and u.seq = j.seq;
-    delete from paceline.done where seq = any (v_seqs);
-    delete from paceline.job where seq = any (v_seqs);
-    v_oldest := v_now - paceline.longest_window(p_space);
-    for v_queue in select * from paceline.queue where space = p_space order by id for no key update skip locked loop
-        -- So many starts of a queue are kept to look at, beyond those that limits still count.
-        delete from paceline.start s where s.queue = v_queue.id and s.at < v_oldest and s.at < (
-            select o.at from (select t.at, sum(cardinality(t.jobs)) over (order by t.at desc, t.id desc) as n
-                from paceline.start t where t.queue = v_queue.id) as o where o.n > 100000 order by o.n limit 1);
-        -- A group whose turn has passed joins behind everyone, as a new one does.
-        v_queue_state := paceline.queue_state_of(v_queue.id);
-        v_idle := array(select g.id from paceline.grp g where g.queue = v_queue.id and not g.paused and g.name <> ''
-            and not exists (select from unnest(g.lanes) as u (id)
-                cross join lateral (select o.waiting, o.turn from paceline.lane o where o.id = u.id
-                    order by o.version desc limit 1) as l
-                where l.waiting > 0 or l.turn > v_queue_state.virtual_time + paceline.one()));
-        delete from paceline.lane where id = any (array(select unnest(g.lanes) from paceline.grp g where g.id = any (v_idle)));
-        delete from paceline.grp where id = any (v_idle);
-        delete from paceline.group_lock where ctid in (select k.ctid from paceline.group_lock k where k.queue = v_queue.id
-            and not exists (select from paceline.grp g where g.queue = k.queue and g.name = k.grp)
-            and not exists (select from paceline.delayed d where d.queue = k.queue and d.grp = k.grp)
-            for update skip locked);
-    end loop;
-    for m in select o.* from paceline.lim l join paceline.key k on k.lim = l.id and k.grp <> ''
-        cross join lateral (select * from paceline.meter u where u.id = k.id order by u.version desc limit 1
-            for no key update skip locked) as o
-        where l.space = p_space order by k.id
-    loop
-        if paceline.forgettable(m, v_now) and not exists (select from paceline.grp g
-            join paceline.queue q on q.id = g.queue and q.space = p_space
-            cross join lateral paceline.lanes_of(g.lanes) as l join paceline.class c on c.id = l.class
-            where g.name = m.grp and l.waiting > 0 and m.lim = any (c.grouped)) then
-            delete from paceline.spent where meter = m.id;
-            delete from paceline.meter where id = m.id;
-            delete from paceline.key where id = m.id;
-        end if;
-    end loop;
-    delete from paceline.final_record where space = p_space and at < v_now - 60000000;
-    delete from paceline.waiter where space = p_space and until < v_now;
-    return cardinality(v_seqs);
-end $$;
-
-create function paceline.longest_window(p_space int) returns bigint language sql stable as $$
-    select greatest(60000000, max(case part ->> 'kind' when 'rate'
-            then (part ->> 'per')::bigint + coalesce((part ->> 'guard')::bigint, 0)
-        when 'delay' then (part ->> 'gap')::bigint when 'spacing' then (part ->> 'per')::bigint end))
-    from (
-        select kind from paceline.lim where space = p_space
-        union all select o.value from paceline.lim l, jsonb_each(l.overrides) as o where l.space = p_space
-        union all select o.kind from paceline.override o join paceline.lim l on l.id = o.lim where l.space = p_space
-    ) as k, jsonb_array_elements(k.kind) as part
-$$;

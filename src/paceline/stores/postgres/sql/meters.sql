@@ -85,15 +85,21 @@ begin
     end loop;
 end $$;
 
+-- A limit that is per group has a key for each, any other one for all; those that cover no jobs have both.
+create function paceline.check_group(p_lim paceline.lim, p_grp text) returns void language plpgsql as $$
+begin
+    if not (p_lim.queues is not null and cardinality(p_lim.queues) = 0) and p_lim.by_group <> (p_grp <> '') then
+        perform paceline.fail('wrong group', jsonb_build_object('error', 'wrong group', 'limit', p_lim.name,
+            'group', nullif(p_grp, ''), 'by_group', p_lim.by_group));
+    end if;
+end $$;
+
 create function paceline.require_key(p_space int, p_name text, p_grp text) returns paceline.meter language plpgsql as $$
 declare
     v_lim paceline.lim := paceline.require_limit(p_space, p_name);
     m paceline.meter;
 begin
-    if not (v_lim.queues is not null and cardinality(v_lim.queues) = 0) and v_lim.by_group <> (p_grp <> '') then
-        perform paceline.fail('wrong group', jsonb_build_object('error', 'wrong group', 'limit', p_name,
-            'group', nullif(p_grp, ''), 'by_group', v_lim.by_group));
-    end if;
+    perform paceline.check_group(v_lim, p_grp);
     m := paceline.meter_of(v_lim.id, p_grp);
     -- It was dropped at this very moment, and perhaps declared anew.
     if m.id is null then return paceline.require_key(p_space, p_name, p_grp); end if;

@@ -100,10 +100,31 @@ begin
     return s;
 end $$;
 
+-- Count what lanes of these classes have more: for what they have less, `p_sign` is -1.
+create function paceline.count_lanes(s paceline.queue_state, p_classes int[], p_numbers int[], p_sign int)
+returns paceline.queue_state language plpgsql immutable as $$
+declare
+    v_ids int[] := s.class_ids;
+    v_waiting bigint[] := s.class_waiting;
+    k int;
+begin
+    for i in 1 .. cardinality(p_classes) loop
+        if v_ids[k] is distinct from p_classes[i] then
+            k := coalesce(array_position(v_ids, p_classes[i]), cardinality(v_ids) + 1);
+        end if;
+        v_ids[k] := p_classes[i];
+        v_waiting[k] := coalesce(v_waiting[k], 0) + p_sign * p_numbers[i];
+        s.waiting := s.waiting + p_sign * p_numbers[i];
+    end loop;
+    s.class_ids := v_ids;
+    s.class_waiting := v_waiting;
+    return s;
+end $$;
+
 -- Write what a fold changed of a queue.
 create function paceline.save_queue_state(s paceline.queue_state) returns void language sql as $$
-    update paceline.queue_state set version = version + 1, filings = s.filings, waiting = s.waiting, low_class = s.low_class,
-        low_turn = s.low_turn, low_filed = s.low_filed, folded = s.folded, folded_by = s.folded_by, folding = s.folding,
+    update paceline.queue_state set version = version + 1, filings = s.filings, waiting = s.waiting, groups = s.groups,
+        class_ids = s.class_ids, class_waiting = s.class_waiting, low_class = s.low_class, low_turn = s.low_turn, low_filed = s.low_filed, folded = s.folded, folded_by = s.folded_by, folding = s.folding,
         folding_by = s.folding_by, folding_xid = s.folding_xid, folding_id = s.folding_id
         where queue = s.queue and version >= s.version
 $$;

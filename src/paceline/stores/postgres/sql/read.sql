@@ -33,12 +33,15 @@ create function paceline.seqs_of(p_space int, p_ids text[]) returns bigint[] lan
         cross join lateral (select o.seq from paceline.job o where o.id = t.id and o.space = p_space limit 1) as j
 $$;
 
+-- A page of a queue's jobs. One with a state first reads a piece of all jobs, because nearby ones are often like it, and
+-- then what has that state.
 create function paceline.find(p_space int, p_now bigint, p_queue text, p_state int, p_task text, p_group text,
     p_limit int, p_after text, p_newest_first boolean) returns bigint[] language plpgsql /* by index */ as $$
 declare
     v_now bigint := coalesce(p_now, paceline.clock_us());
     v_queue int;
     v_after bigint := case when p_newest_first then 9223372036854775807 else 0 end;
+    v_most int := case when p_state is not null then 10 * p_limit end;
     v_seqs bigint[];
 begin
     select id into v_queue from paceline.queue where space = p_space and name = p_queue;
@@ -48,55 +51,72 @@ begin
             perform paceline.fail('not found', jsonb_build_object('error', 'not found', 'id', p_after));
         end if;
     end if;
+    if p_state > 3 then
+        return paceline.find_finished(v_queue, p_state, p_task, p_group, p_limit, v_after, p_newest_first);
+    elsif p_newest_first then
+        select coalesce(array_agg(s.seq order by s.seq desc), '{}') into v_seqs from (
+            select j.seq from (select * from paceline.job o where o.queue = v_queue and o.seq < v_after
+                order by o.seq desc limit v_most) as j
+            where (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
+                and (p_state is null or paceline.state_of(j, v_now) = p_state)
+            order by j.seq desc limit p_limit) as s;
+    else
+        select coalesce(array_agg(s.seq order by s.seq), '{}') into v_seqs from (
+            select j.seq from (select * from paceline.job o where o.queue = v_queue and o.seq > v_after
+                order by o.seq limit v_most) as j
+            where (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
+                and (p_state is null or paceline.state_of(j, v_now) = p_state)
+            order by j.seq limit p_limit) as s;
+    end if;
+    if p_state is null or cardinality(v_seqs) = p_limit then return v_seqs; end if;
+    return (select coalesce(array_agg(s.seq order by s.place), '{}') from (
+        select u.seq, u.place
+        from (select o.seq, case when p_newest_first then -o.seq else o.seq end as place
+            from paceline.unfinished(v_queue, p_state, p_group) as o (seq)
+            where case when p_newest_first then o.seq < v_after else o.seq > v_after end order by 2) as u
+        cross join lateral (select * from paceline.job o where o.seq = u.seq and o.queue = v_queue limit 1) as j
+        where (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
+            and paceline.state_of(j, v_now) = p_state
+        order by u.place limit p_limit) as s);
+end $$;
+
+-- A page of finished jobs, by the index that has them in order.
+create function paceline.find_finished(p_queue int, p_state int, p_task text, p_group text, p_limit int, p_after bigint,
+    p_newest_first boolean) returns bigint[] language plpgsql as $$
+begin
     if p_newest_first then
         return (select coalesce(array_agg(s.seq order by s.seq desc), '{}') from (
-            select j.seq from paceline.job j where j.queue = v_queue and j.seq < v_after
+            select d.seq from paceline.done d
+            cross join lateral (select * from paceline.job o where o.seq = d.seq limit 1) as j
+            where d.queue = p_queue and d.state = p_state and d.seq < p_after
                 and (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
-                and (p_state is null or paceline.state_of(j, v_now) = p_state)
-            order by j.seq desc limit p_limit) as s);
+            order by d.seq desc limit p_limit) as s);
     end if;
-    select coalesce(array_agg(s.seq order by s.seq), '{}') into v_seqs from (
-        select j.seq from paceline.job j where j.queue = v_queue and j.seq > v_after
+    return (select coalesce(array_agg(s.seq order by s.seq), '{}') from (
+        select d.seq from paceline.done d
+        cross join lateral (select * from paceline.job o where o.seq = d.seq limit 1) as j
+        where d.queue = p_queue and d.state = p_state and d.seq > p_after
             and (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
-            and (p_state is null or paceline.state_of(j, v_now) = p_state)
-        order by j.seq limit p_limit) as s;
-    return v_seqs;
+        order by d.seq limit p_limit) as s);
 end $$;
 
-create function paceline.counts(p_space int, p_now bigint, p_queue text) returns bigint[] language plpgsql /* by index */ as $$
-declare
-    v_now bigint := coalesce(p_now, paceline.clock_us());
-    v_queue int;
+-- Jobs that are active, or may be waiting or delayed: a delayed one waits once it is due.
+create function paceline.unfinished(p_queue int, p_state int, p_group text) returns setof bigint
+language plpgsql as $$
 begin
-    select id into v_queue from paceline.queue where space = p_space and name = p_queue;
-    return (select array[
-        coalesce((select waiting from paceline.queue_state where queue = v_queue order by version desc limit 1), 0)
-            + coalesce((select sum(number) from paceline.arrival where queue = v_queue and what = 0), 0)
-            + (select count(*) from paceline.delayed where queue = v_queue and due_at <= v_now),
-        (select count(*) from paceline.delayed where queue = v_queue and due_at > v_now),
-        (select count(*) from paceline.lease where queue = v_queue),
-        (select count(*) from paceline.done where queue = v_queue and state = 4),
-        (select count(*) from paceline.done where queue = v_queue and state = 5),
-        (select count(*) from paceline.done where queue = v_queue and state = 6)]);
+    if p_state = 3 then
+        return query select s.seq from paceline.lease s where s.queue = p_queue;
+        return;
+    end if;
+    return query select abs(d.place) from paceline.delayed d where d.queue = p_queue;
+    if p_state = 1 then
+        return query select abs(w.place) from (
+            select u.lane from paceline.grp g cross join lateral unnest(g.lanes) as u (lane)
+                where g.queue = p_queue and (p_group is null or g.name = p_group)
+            union select a.lane from paceline.arrival a where a.queue = p_queue and a.what = paceline.jobs_came()) as l
+            cross join lateral (select o.place from paceline.wait o where o.lane = l.lane) as w;
+    end if;
 end $$;
-
--- Every queue that has jobs or a pause.
-create function paceline.queues(p_space int, p_now bigint) returns table (name text, counts bigint[], groups bigint,
-    paused boolean, tasks text[], grps text[]) language sql volatile /* by index */ as $$
-    select * from (
-        select q.name, paceline.counts(p_space, p_now, q.name) as counts, paceline.groups_waiting(q.id), q.paused,
-            array(select t.name from paceline.task t where t.queue = q.id and t.paused order by t.name) as tasks,
-            array(select g.name from paceline.grp g where g.queue = q.id and g.paused order by g.name) as grps
-        from paceline.queue q where q.space = p_space) as o
-    where o.paused or o.tasks <> '{}' or o.grps <> '{}' or (select sum(n) from unnest(o.counts) as n) > 0
-    order by o.name
-$$;
-
-create function paceline.groups_waiting(p_queue int) returns bigint language sql volatile /* by index */ as $$
-    select count(*) from (select g.name from paceline.grp g
-            where g.queue = p_queue and exists (select from paceline.lanes_of(g.lanes) as l where l.waiting > 0)
-        union select coalesce(a.grp, '') from paceline.arrival a where a.queue = p_queue and a.what = 0) as n
-$$;
 
 create function paceline.starts(p_space int, p_queue text, p_since bigint)
 returns table (job text, at bigint, task text, grp text, cost bigint, costs text) language sql stable /* by index */ as $$
@@ -121,7 +141,6 @@ declare
     v_class int;
     v_ahead bigint := 0;
 begin
-    perform paceline.expire(p_space, v_now);
     select * into v_job from paceline.job where space = p_space and id = p_id;
     if not found then
         perform paceline.fail('not found', jsonb_build_object('error', 'not found', 'id', p_id));
@@ -152,7 +171,7 @@ begin
                 and (w.priority, w.place) < (v_job.priority, v_job.place);
         end if;
     end if;
-    return jsonb_build_object('now', v_now, 'waits', v_waits, 'keys', v_keys, 'ahead', v_ahead,
+    return jsonb_build_object('now', v_now, 'expired', paceline.has_expired(p_space, v_now), 'waits', v_waits, 'keys', v_keys, 'ahead', v_ahead,
         'paused_queue', v_queue.paused,
         'paused_task', exists (select from paceline.task where queue = v_queue.id and name = v_job.task and paused),
         'paused_group', exists (select from paceline.grp where queue = v_queue.id and name = v_job.grp and paused),

@@ -57,67 +57,81 @@ create function paceline.move_turns(c paceline.choosing, t paceline.turns, p_pic
 language plpgsql as $$
 declare
     v_moved record;
-    v_queue record;
+    v_waiting bigint[];
 begin
-    with lane as (
-        select p.l, p.place, count(*) as number, max(p.n) as last, max(p.nth) as nth
-        from (select t.a_lane[i.i] as l, t.k_place[t.l_k[t.a_lane[i.i]]] as place, i.n,
+    for v_moved in with lane as (
+        select p.l, p.place, count(*)::int as number, max(p.n) as last, max(p.nth) as nth, max(p.tag) as tag
+        from (select t.a_lane[i.i] as l, t.k_place[t.l_k[t.a_lane[i.i]]] as place, i.n, t.a_tag[i.i] as tag,
                 row_number() over (partition by t.k_place[t.l_k[t.a_lane[i.i]]] order by i.n) as nth
             from unnest(p_picks) with ordinality as i (i, n)) as p group by p.l, p.place
     ), turn as (
         select s.*, sum(s.number) over (partition by t.l_grp[s.l]) as starts, max(s.nth) over (partition by t.l_grp[s.l]) as f
         from lane s
     ), filed as (
-        select s.l, s.number, p_picks[s.last] as i, n.filings + s.f as filed,
+        select s.l, s.place, s.number, s.tag, p_picks[s.last] as i, n.filings + s.f as filed,
             greatest(t.l_turn[s.l], t.k_time[t.l_k[s.l]]) + s.starts::bigint * p_cost * paceline.one() as turn
         from turn s cross join lateral (select o.filings from paceline.queue_state o where o.queue = c.queues[s.place]
             order by o.version desc limit 1) as n
     ), written as (
         update paceline.lane u set version = u.version + 1, turn = s.turn, filed = s.filed, waiting = u.waiting - s.number,
             head_priority = t.a_priority[s.i], head_place = t.a_place[s.i] from filed s where u.ctid = t.l_row[s.l]
+            returning s.l, s.place, s.number, s.tag, s.turn, s.filed, u.waiting, t.l_several[s.l] as several
     )
-    select array_agg(t.l_grp[s.l]) filter (where t.l_several[s.l]) as grps,
-        array_agg(s.l) as ls, array_agg(s.turn) filter (where t.l_several[s.l]) as turns,
-        array_agg(s.filed) filter (where t.l_several[s.l]) as filed into v_moved from filed s;
-    if v_moved.grps is not null then
-        -- Their other lanes wait at the group's turn too.
-        perform paceline.turn_siblings(v_moved.grps, array(select t.l_id[u.l] from unnest(v_moved.ls) as u (l)),
-            v_moved.turns, v_moved.filed);
-    end if;
-    for v_queue in select c.queues[t.k_place[t.l_k[t.a_lane[i.i]]]] as id, count(*) as number, max(t.a_tag[i.i]) as tag
-        from unnest(p_picks) as i (i) group by 1
+    select s.place, array_agg(s.l) as ls, max(s.tag) as tag, array_agg(t.k_id[t.l_k[s.l]]) as classes,
+        array_agg(s.number) as numbers, count(*) filter (where s.waiting = 0 and not s.several) as emptied,
+        array_agg(t.l_grp[s.l]) filter (where s.several) as grps, array_agg(s.turn) filter (where s.several) as turns,
+        array_agg(s.filed) filter (where s.several) as filed,
+        array_agg(t.l_grp[s.l]) filter (where s.several and s.waiting > 0) as waiting from written s group by s.place
     loop
-        perform paceline.move_queue_state(v_queue.id, v_queue.tag, v_queue.number, c.now, c.now + c.lease, c.opened,
-            t.mark_class, t.mark_turn, t.mark_filed);
+        if v_moved.grps is not null then
+            -- Their other lanes wait at the group's turn too.
+            v_waiting := v_moved.waiting || paceline.turn_siblings(v_moved.grps,
+                array(select t.l_id[u.l] from unnest(v_moved.ls) as u (l)), v_moved.turns, v_moved.filed);
+            v_moved.emptied := v_moved.emptied + (select count(distinct u.grp) from unnest(v_moved.grps) as u (grp)
+                where v_waiting is null or not u.grp = any (v_waiting));
+        end if;
+        perform paceline.move_queue_state(c.queues[v_moved.place], v_moved.tag, v_moved.classes, v_moved.numbers,
+            v_moved.emptied, c.now, c.now + c.lease, c.opened, t.mark_class, t.mark_turn, t.mark_filed);
     end loop;
 end $$;
 
--- Lanes of groups that did not start anything themselves get the turns of their groups.
-create function paceline.turn_siblings(p_grps bigint[], p_lanes bigint[], p_turns bigint[], p_filed bigint[]) returns void
-language sql as $$
-    update paceline.lane u set version = u.version + 1, turn = s.turn, filed = s.filed
+-- Lanes of groups that did not start anything themselves get the turns of their groups; gives the groups that have some.
+create function paceline.turn_siblings(p_grps bigint[], p_lanes bigint[], p_turns bigint[], p_filed bigint[])
+returns bigint[] language sql as $$
+    with moved as (update paceline.lane u set version = u.version + 1, turn = s.turn, filed = s.filed
         from (select e.ctid as row, g.turn, g.filed from (select distinct o.grp, o.turn, o.filed
                 from unnest(p_grps, p_turns, p_filed) as o (grp, turn, filed)) as g
             cross join lateral (select o.lanes from paceline.grp o where o.id = g.grp limit 1) as r
             cross join lateral unnest(r.lanes) as y (id)
             cross join lateral (select o.ctid, o.waiting from paceline.lane o where o.id = y.id order by o.version desc
                 limit 1) as e
-            where e.waiting > 0 and not y.id = any (p_lanes)) as s where u.ctid = s.row
+            where e.waiting > 0 and not y.id = any (p_lanes)) as s where u.ctid = s.row returning u.grp)
+    select array_agg(m.grp) from moved m
 $$;
 
--- A queue after so many starts; marks of classes take the place of earlier ones.
-create function paceline.move_queue_state(p_queue int, p_tag bigint, p_number bigint, p_now bigint, p_lease_end bigint,
-    p_opened bigint, p_classes int[], p_turns bigint[], p_filed bigint[]) returns void language plpgsql as $$
+-- A queue after so many starts in lanes of these classes; marks of classes take the place of earlier ones.
+create function paceline.move_queue_state(p_queue int, p_tag bigint, p_classes int[], p_numbers int[], p_emptied bigint,
+    p_now bigint, p_lease_end bigint, p_opened bigint, p_marked int[], p_turns bigint[], p_filed bigint[]) returns void
+language plpgsql as $$
 declare
     v_queue_state paceline.queue_state := paceline.queue_state_of(p_queue);
+    v_waiting bigint[] := v_queue_state.class_waiting;
+    v_number int := 0;
+    k int;
 begin
-    if p_classes is not null then
-        for i in 1 .. cardinality(p_classes) loop
-            v_queue_state := paceline.marked(v_queue_state, p_classes[i], p_turns[i], p_filed[i]);
+    for i in 1 .. cardinality(p_classes) loop
+        k := array_position(v_queue_state.class_ids, p_classes[i]);
+        v_waiting[k] := v_waiting[k] - p_numbers[i];
+        v_number := v_number + p_numbers[i];
+    end loop;
+    if p_marked is not null then
+        for i in 1 .. cardinality(p_marked) loop
+            v_queue_state := paceline.marked(v_queue_state, p_marked[i], p_turns[i], p_filed[i]);
         end loop;
     end if;
     update paceline.queue_state set version = version + 1, virtual_time = greatest(virtual_time, p_tag),
-        filings = filings + p_number, waiting = waiting - p_number, seen_at = greatest(seen_at, p_now),
+        filings = filings + v_number, waiting = waiting - v_number,
+        groups = groups - p_emptied, class_waiting = v_waiting, seen_at = greatest(seen_at, p_now),
         lease_from = coalesce((select o.until from paceline.lease o where o.queue = p_queue
             and o.until >= least(v_queue_state.lease_from, p_lease_end) order by o.until limit 1), paceline.never()), open_from = greatest(open_from, p_opened),
         low_class = v_queue_state.low_class, low_turn = v_queue_state.low_turn, low_filed = v_queue_state.low_filed
