@@ -18,6 +18,20 @@ def test_no_source_file_is_longer_than_400_lines() -> None:
     assert long == {}
 
 
+def test_no_sql_file_is_longer_than_400_lines_and_no_function_in_it_than_80() -> None:
+    folder = ROOT / "src" / "paceline" / "stores" / "postgres" / "sql"
+    files = {path.name: path.read_text() for path in folder.glob("[a-z]*.sql")}
+    functions = {
+        name: body.count("\n") + 1
+        for text in files.values()
+        for name, body in re.findall(r"^create function paceline\.(\w+)(.*?)(?:\$\$;|';)$", text, re.M | re.S)
+    }
+
+    assert len(functions) > 200
+    assert {name: len(text.splitlines()) for name, text in files.items() if len(text.splitlines()) > 400} == {}
+    assert {name: lines for name, lines in functions.items() if lines > 80} == {}
+
+
 def test_no_module_has_a_vague_name() -> None:
     assert [path for path in SOURCES if path.stem in VAGUE] == []
 

@@ -118,8 +118,8 @@ RULES = [
         python=Planted("slot_that_leaks_when_a_lease_ends"),
         sql=sql(
             "finish",
-            "if v_meters is not null and paceline.free(",
-            "if v_meters is not null and not p_over and paceline.free(",
+            "v_freed := v.charged and paceline.free_ends(",
+            "v_freed := v.charged and not p_over and paceline.free_ends(",
         ),
         lua=lua("runs", "  if keys then\n    runs.free", "  if keys and outcome ~= 'crashed' then\n    runs.free"),
     ),

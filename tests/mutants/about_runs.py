@@ -271,8 +271,8 @@ RULES = [
         ("test_every_outcome_frees_the_slot_once", "test_many_ends_in_one_step_free_every_slot"),
         sql=sql(
             "finish",
-            "v_numbers := array_fill(cardinality(v.ends), array[cardinality(v.same)]);",
-            "v_numbers := array_fill(1, array[cardinality(v.same)]);",
+            "array_fill(cardinality(p_ends), array[cardinality(p_same)])",
+            "array_fill(1, array[cardinality(p_same)])",
         ),
         lua=lua("complete", "  if run[KEYS] then\n    runs.free", "  if run[KEYS] and #id > 4 then\n    runs.free"),
     ),

@@ -162,6 +162,24 @@ begin
     return coalesce(v_wake, false);
 end $$;
 
+-- Free the slots of runs that end. `p_same`: the keys of all of them, where these are the same and all went well.
+create function paceline.free_ends(p_same bigint[], p_latest bigint, p_ends int[], p_seqs bigint[], p_outcomes text[])
+returns boolean language plpgsql as $$
+declare
+    v_keys record;
+begin
+    if p_same is not null then
+        return paceline.free(p_same, array_fill(cardinality(p_ends), array[cardinality(p_same)]),
+            array_fill(p_latest, array[cardinality(p_same)]));
+    end if;
+    select array_agg(k.meter) as meters, array_agg(k.number) as numbers, array_agg(k.latest) as latest into v_keys from (
+        select u.meter, count(*)::int as number, max(o.started_at) filter (where p_outcomes[t.i] = 'completed') as latest
+        from unnest(p_ends, p_seqs) as t (i, seq)
+        cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o
+        cross join lateral unnest(o.meters) as u (meter) group by u.meter) as k;
+    return paceline.free(v_keys.meters, v_keys.numbers, v_keys.latest);
+end $$;
+
 -- End the runs whose fences are still current: each table is written once for all of them. A job that was asked to cancel
 -- ends cancelled, whatever its handler did. `p_over`: nobody ends them, their leases are over.
 create function paceline.end_leases(
@@ -172,9 +190,7 @@ declare
     v_answer paceline.ended := row (p_ids, '{}'::text[], p_now);
     v_awaited boolean; -- ends are waited for
     v record;
-    v_meters bigint[];
-    v_numbers int[];
-    v_latest bigint[];
+    v_freed boolean; -- a key that is waited for has a slot
     v_back boolean; -- some wait again
     v_seqs bigint[];
     v_ids text[];
@@ -216,18 +232,7 @@ begin
         perform paceline.abandon(o.meters, o.taken) from unnest(v.seqs) as t (seq)
             cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o where o.gate = 1;
     end if;
-    if v.same is not null then
-        v_meters := v.same;
-        v_numbers := array_fill(cardinality(v.ends), array[cardinality(v.same)]);
-        v_latest := array_fill(v.latest, array[cardinality(v.same)]);
-    elsif v.charged then
-        select array_agg(k.meter), array_agg(k.number), array_agg(k.latest) into v_meters, v_numbers, v_latest from (
-            select u.meter, count(*)::int as number,
-                max(o.started_at) filter (where p_outcomes[t.i] = 'completed') as latest
-            from unnest(v.ends, v.seqs) as t (i, seq)
-            cross join lateral (select * from paceline.lease l where l.seq = t.seq limit 1) as o
-            cross join lateral unnest(o.meters) as u (meter) group by u.meter) as k;
-    end if;
+    v_freed := v.charged and paceline.free_ends(v.same, v.latest, v.ends, v.seqs, p_outcomes);
     if v.kept or v_awaited then
         perform paceline.write_done(v.ends, v.seqs, v.keeps, v.states, p_now, p_outcomes, p_results, p_errors, v_awaited,
             v.queues);
@@ -237,9 +242,7 @@ begin
         perform paceline.go_back(v.ends, v.seqs, v.states, p_now, p_outcomes, p_dues, p_errors);
     end if;
     delete from paceline.lease where ctid = any (v.rows);
-    if v_meters is not null and paceline.free(v_meters, v_numbers, v_latest) then
-        v_answer.wakes := v_answer.wakes || '*'::text;
-    end if;
+    if v_freed then v_answer.wakes := v_answer.wakes || '*'::text; end if;
     if v_back then
         v_answer.wakes := v_answer.wakes || array(select 'q' || q from unnest(v.queues) as u (q));
         -- What follows concerns only those that are over.
