@@ -80,7 +80,8 @@ begin
         order by u.place limit p_limit) as s);
 end $$;
 
--- A page of finished jobs, by the index that has them in order.
+-- A page of finished jobs, by the index that has them in order. Written as a range over its columns: with equal ones, a plan
+-- may walk through the jobs of all states instead.
 create function paceline.find_finished(p_queue int, p_state int, p_task text, p_group text, p_limit int, p_after bigint,
     p_newest_first boolean) returns bigint[] language plpgsql as $$
 begin
@@ -88,16 +89,16 @@ begin
         return (select coalesce(array_agg(s.seq order by s.seq desc), '{}') from (
             select d.seq from paceline.done d
             cross join lateral (select * from paceline.job o where o.seq = d.seq limit 1) as j
-            where d.queue = p_queue and d.state = p_state and d.seq < p_after
+            where (d.queue, d.state, d.seq) < (p_queue, p_state, p_after) and (d.queue, d.state) >= (p_queue, p_state)
                 and (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
-            order by d.seq desc limit p_limit) as s);
+            order by d.queue desc, d.state desc, d.seq desc limit p_limit) as s);
     end if;
     return (select coalesce(array_agg(s.seq order by s.seq), '{}') from (
         select d.seq from paceline.done d
         cross join lateral (select * from paceline.job o where o.seq = d.seq limit 1) as j
-        where d.queue = p_queue and d.state = p_state and d.seq > p_after
+        where (d.queue, d.state, d.seq) > (p_queue, p_state, p_after) and (d.queue, d.state) <= (p_queue, p_state)
             and (p_task is null or j.task = p_task) and (p_group is null or j.grp = p_group)
-        order by d.seq limit p_limit) as s);
+        order by d.queue, d.state, d.seq limit p_limit) as s);
 end $$;
 
 -- Jobs that are active, or may be waiting or delayed: a delayed one waits once it is due.
