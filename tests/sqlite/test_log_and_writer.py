@@ -97,6 +97,7 @@ async def test_only_one_process_folds_at_a_time(store, opener, path, monkeypatch
 
     other._writer._db.execute("UPDATE paceline_file SET folding_until = ?", (now - 1,))
     await add_one_by_one(store, 64)
+    await store.close()  # the log is folded by the writer's thread, after the add has returned
     assert said.count("PRAGMA wal_checkpoint") == 1
     (left,) = other._writer._db.execute("SELECT folding_until FROM paceline_file").fetchone()
     assert left <= now, "and the next one may come"
@@ -109,6 +110,7 @@ async def test_a_process_that_died_while_folding_does_not_stop_the_others_for_lo
 
     await add_one_by_one(store, 64)
 
+    await store.close()  # the log is folded by the writer's thread, after the add has returned
     assert said.count("PRAGMA wal_checkpoint") == 1
 
 
